@@ -1,0 +1,60 @@
+# Each target makes its own .venv on first use; stamp files inside it make later calls quick.
+
+PYTHON ?= python3
+VENV ?= .venv
+HOST ?= 127.0.0.1
+PORT ?= 7860
+PYTEST_ARGS ?=
+
+BIN := $(VENV)/bin
+MADE := $(VENV)/.stamp-made
+RUNTIME := $(VENV)/.stamp-runtime
+DEV := $(VENV)/.stamp-dev
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test check lint types format clean
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+
+demo: $(RUNTIME) ## the page on http://127.0.0.1:7860 (HOST=… PORT=… to change)
+	$(BIN)/python app.py --host $(HOST) --port $(PORT)
+
+test: $(DEV) ## every test that this machine can run (PYTEST_ARGS=… for pytest)
+	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: lint types test ## everything that a change must pass: format, lint, types, tests
+
+lint: $(DEV) ## format and lint, changing nothing
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: $(DEV) ## mypy --strict on fastinfer/
+	$(BIN)/mypy
+
+format: $(DEV) ## rewrite the code in the project's format
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean: ## remove .venv and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info
+
+$(MADE):
+	@command -v $(PYTHON) > /dev/null || { \
+	  echo "No '$(PYTHON)' here. Install Python 3.11 or newer, or name one: make PYTHON=/path/to/python3 …" >&2; \
+	  exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "fastinfer needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) -V 2>&1). Name a newer one: make PYTHON=/path/to/python3 …" >&2; \
+	  exit 1; }
+	$(PYTHON) -m venv $(VENV) || { \
+	  echo "Python could not make $(VENV). On Debian or Ubuntu: apt-get install python3-venv" >&2; \
+	  exit 1; }
+	@touch $@
+
+$(RUNTIME): requirements.txt $(MADE)
+	$(BIN)/python -m pip install --disable-pip-version-check -r requirements.txt
+	@touch $@
+
+$(DEV): requirements-dev.txt requirements.txt $(MADE)
+	$(BIN)/python -m pip install --disable-pip-version-check -r requirements-dev.txt
+	@touch $@ $(RUNTIME)

@@ -1,0 +1,93 @@
+"""The loop: rounds until an end of sequence, a stop text, or the end of budget or context."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+from fastinfer.decoding.proposers import NoDraft
+from fastinfer.decoding.protocols import GammaController, LanguageModel, Proposer
+from fastinfer.decoding.rounds import Round, speculate
+from fastinfer.decoding.sampling import Law
+from fastinfer.decoding.verification import Rule
+from fastinfer.events import FinishReason
+
+
+@dataclass(frozen=True, kw_only=True)
+class Limits:
+    """When to stop. `should_stop` sees every committed token once, in order."""
+
+    max_new_tokens: int
+    end_ids: frozenset[int]
+    should_stop: Callable[[int], bool]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Committed:
+    """A round after the cut: only its first `num_tokens` tokens count."""
+
+    index: int
+    round: Round
+    num_tokens: int
+    gamma: int
+    prefill_ms: float
+    reason: FinishReason | None
+
+
+def decode(
+    target: LanguageModel,
+    proposer: Proposer,
+    prompt: Sequence[int],
+    law: Law,
+    rule: Rule,
+    gamma: GammaController,
+    limits: Limits,
+) -> Iterator[Committed]:
+    """Yield rounds. Round 0 is the prefill: all read the prompt, the target commits one token.
+
+    Caller's duty: `prompt` is not empty and shorter than the target's context.
+    """
+    tokens = list(prompt)
+    room = min(limits.max_new_tokens, target.context - len(prompt))
+    start = time.perf_counter()
+    proposer.prefill(tokens)
+    prefill_ms = (time.perf_counter() - start) * 1000.0
+    index = 0
+    reason: FinishReason | None = None
+    while reason is None:
+        # 1. One round. The budget less one, so that the target's own token always fits.
+        left = room - (len(tokens) - len(prompt))
+        allowed = 0 if index == 0 else gamma.gamma
+        source = proposer if allowed else NoDraft()
+        done = speculate(target, source, tokens, min(allowed, left - 1), law, rule)
+
+        # 2. Cut at the first token that ends the sequence; nothing beyond it is committed.
+        count = 0
+        for token in done.token_ids:
+            count += 1
+            tokens.append(token)
+            reason = _end(token, len(tokens) - len(prompt), room, limits)
+            if reason is not None:
+                break
+
+        # 3. Learn, and hand over.
+        if len(done.draft):
+            gamma.update(len(done.draft), done.verdict.num_accepted)
+        yield Committed(
+            index=index, round=done, num_tokens=count, gamma=allowed, prefill_ms=prefill_ms,
+            reason=reason,
+        )  # fmt: skip
+        index, prefill_ms = index + 1, 0.0
+
+
+def _end(token: int, generated: int, room: int, limits: Limits) -> FinishReason | None:
+    """Why generation ends with this token, if it does. End and stop beat length."""
+    stopped = limits.should_stop(token)
+    if token in limits.end_ids:
+        return "eos"
+    if stopped:
+        return "stop"
+    if generated >= limits.max_new_tokens:
+        return "length"
+    return "context" if generated >= room else None

@@ -1,0 +1,207 @@
+"""Who guesses: nobody, a model, an inner round of speculation (cascade), or the prompt itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from fastinfer.decoding.protocols import Draft, GammaController, LanguageModel, Proposer
+from fastinfer.decoding.rounds import Round, laws_after, speculate
+from fastinfer.decoding.sampling import Law
+from fastinfer.decoding.verification import Rule
+from fastinfer.events import Origin, Stage
+
+
+def _no_draft(vocab: int) -> Draft:
+    return Draft(token_ids=(), probs=torch.empty(0, vocab), origins=())
+
+
+class NoDraft:
+    """Proposes nothing: speculation becomes autoregressive decoding."""
+
+    models: tuple[LanguageModel, ...] = ()
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        """Nothing to read."""
+
+    def propose(self, tokens: Sequence[int], limit: int) -> Draft:
+        """An empty draft."""
+        return _no_draft(0)
+
+    def rollback(self, num_tokens: int) -> None:
+        """Nothing to forget."""
+
+
+class ModelProposer:
+    """A smaller model, drawing token by token from its own law.
+
+    The law that it draws from is the law that it reports, filters included. It stops after an
+    end-of-sequence token: what follows one would be thrown away.
+    """
+
+    def __init__(
+        self, model: LanguageModel, law: Law, rule: Rule, end_ids: frozenset[int] = frozenset()
+    ) -> None:
+        self.model = model
+        self.law = law
+        self.rule = rule
+        self.end_ids = end_ids
+
+    @property
+    def models(self) -> tuple[LanguageModel, ...]:
+        """The draft model."""
+        return (self.model,)
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        """Read the prompt, as far as the model's context goes."""
+        if len(tokens) <= self.model.context:
+            self.model.forward(tokens, 1)
+
+    def propose(self, tokens: Sequence[int], limit: int) -> Draft:
+        """Up to `limit` draws; fewer where the model's context ends."""
+        limit = min(limit, self.model.context - len(tokens) + 1)
+        sequence = list(tokens)
+        rows: list[Tensor] = []
+        while len(rows) < limit:
+            row = laws_after(self.model, sequence, 1, self.law)[0]
+            token = self.rule.draw(row, len(sequence))
+            rows.append(row)
+            sequence.append(token)
+            if token in self.end_ids:
+                break
+        if not rows:
+            return _no_draft(self.model.vocab_size)
+        ids = tuple(sequence[len(tokens) :])
+        return Draft(token_ids=ids, probs=torch.stack(rows), origins=(Origin.DRAFT,) * len(ids))
+
+    def rollback(self, num_tokens: int) -> None:
+        """Pass it on."""
+        self.model.rollback(num_tokens)
+
+
+class CascadeProposer:
+    """A middle model that speculates with its own proposer; its tokens follow its own law exactly.
+
+    Inside, a rejected token is replaced from the residual (intermediate - draft)+. Drawing from the
+    intermediate itself instead, as TriForce's code does, would give tokens of another law than the
+    one reported, and the target's test would no longer be exact. `gamma` sizes the inner blocks; at
+    most `rounds` of them make up one proposal. Whether a further round runs depends on the length
+    alone and on an end-of-sequence token already drawn, never on the token to come.
+    """
+
+    def __init__(
+        self,
+        model: LanguageModel,
+        proposer: Proposer,
+        law: Law,
+        rule: Rule,
+        gamma: GammaController,
+        rounds: int,
+        end_ids: frozenset[int] = frozenset(),
+    ) -> None:
+        self.model = model
+        self.proposer = proposer
+        self.law = law
+        self.rule = rule
+        self.gamma = gamma
+        self.rounds = rounds
+        self.end_ids = end_ids
+
+    @property
+    def models(self) -> tuple[LanguageModel, ...]:
+        """The inner models, then the intermediate."""
+        return (*self.proposer.models, self.model)
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        """Both read the prompt."""
+        self.proposer.prefill(tokens)
+        if len(tokens) <= self.model.context:
+            self.model.forward(tokens, 1)
+
+    def propose(self, tokens: Sequence[int], limit: int) -> Draft:
+        """Inner rounds until `limit` tokens, `rounds` rounds, or an end-of-sequence token."""
+        limit = min(limit, self.model.context - len(tokens) + 1)
+        sequence = list(tokens)
+        done: list[Round] = []
+        while len(done) < self.rounds:
+            room = limit - (len(sequence) - len(tokens))
+            # A last pass of the intermediate for a single token costs more than it brings.
+            if room < 1 or (done and room < 2):
+                break
+            inner = speculate(
+                self.model, self.proposer, sequence, min(self.gamma.gamma, room - 1), self.law,
+                self.rule,
+            )  # fmt: skip
+            done.append(inner)
+            sequence.extend(inner.token_ids)
+            if len(inner.draft):
+                self.gamma.update(len(inner.draft), inner.verdict.num_accepted)
+            if not self.end_ids.isdisjoint(inner.token_ids):
+                break
+        if not done:
+            return _no_draft(self.model.vocab_size)
+        origins: list[Origin] = []
+        stages: list[Stage] = []
+        for inner in done:
+            origins.extend(inner.origins)
+            stages.extend(inner.stages)
+        return Draft(
+            token_ids=tuple(sequence[len(tokens) :]),
+            probs=torch.cat([inner.laws for inner in done]),
+            origins=tuple(origins),
+            stages=tuple(stages),
+        )
+
+    def rollback(self, num_tokens: int) -> None:
+        """Both forget."""
+        self.model.rollback(num_tokens)
+        self.proposer.rollback(num_tokens)
+
+
+class PromptLookupProposer:
+    """Copies what followed the last occurrence of the sequence's own ending.
+
+    No second model: good where the output repeats its input. The proposal is certain, so its law is
+    one-hot and the general rule applies as it is. Method:
+    github.com/apoorvumang/prompt-lookup-decoding. Deviation: the latest occurrence is taken, not
+    the first; in running text it is the likelier one.
+    """
+
+    models: tuple[LanguageModel, ...] = ()
+
+    def __init__(self, vocab_size: int, max_ngram: int = 3) -> None:
+        self.vocab_size = vocab_size
+        self.max_ngram = max_ngram
+        self._seen: dict[tuple[int, ...], int] = {}  # n-gram -> where what follows it begins
+        self._read = 0
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        """Index the prompt."""
+        self._index(tokens)
+
+    def _index(self, tokens: Sequence[int]) -> None:
+        """Note every n-gram that something follows; tokens here are committed for good."""
+        for end in range(max(self._read, 1), len(tokens)):
+            for size in range(1, min(self.max_ngram, end) + 1):
+                self._seen[tuple(tokens[end - size : end])] = end
+        self._read = max(self._read, len(tokens))
+
+    def propose(self, tokens: Sequence[int], limit: int) -> Draft:
+        """What followed the longest ending that occurred before."""
+        self._index(tokens)
+        for size in range(min(self.max_ngram, len(tokens)), 0, -1):
+            start = self._seen.get(tuple(tokens[len(tokens) - size :]))
+            if start is not None and limit > 0:
+                ids = torch.tensor(tokens[start : start + limit], dtype=torch.long)
+                return Draft(
+                    token_ids=tuple(ids.tolist()),
+                    probs=functional.one_hot(ids, self.vocab_size).float(),
+                    origins=(Origin.DRAFT,) * len(ids),
+                )
+        return _no_draft(self.vocab_size)
+
+    def rollback(self, num_tokens: int) -> None:
+        """Nothing: the index holds committed tokens only."""

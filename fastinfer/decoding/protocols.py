@@ -1,0 +1,100 @@
+"""What the loop needs from others: a language model, a proposer, a gamma policy.
+
+The sequence is the truth and caches trail: a model is always given the whole sequence and feeds
+whatever suffix it has not seen. So nobody ever has to know that "the draft missed the bonus token".
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from fastinfer.events import Origin, Role, Stage
+
+
+class LanguageModel(Protocol):
+    """One model and its cache, for one request."""
+
+    role: Role
+    vocab_size: int  # real ids only; padded embedding rows are cut off
+    context: int  # longest sequence that it can read
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens of the sequence that the cache covers."""
+        ...
+
+    def forward(self, tokens: Sequence[int], num_logits: int) -> Tensor:
+        """Logits [num_logits, vocab], float32, after each of the last `num_logits` prefixes of
+        `tokens`.
+
+        Feeds `tokens[num_tokens:]`, which must be at least `num_logits` long: call `rollback` first
+        wherever the cache may hold tokens that are no longer in the sequence.
+        """
+        ...
+
+    def rollback(self, num_tokens: int) -> None:
+        """Forget all but the first `num_tokens` tokens. Nothing to do where fewer are held."""
+        ...
+
+    def cache_tokens(self) -> int:
+        """Entries held, per layer."""
+        ...
+
+    def cache_bytes(self) -> int:
+        """Bytes of the entries held, keys and values of all layers."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class Draft:
+    """A proposed block, and the law that each of its tokens was really drawn from.
+
+    Exactness rests on that: given all before it, token i was drawn from `probs[i]`. Whether there
+    is a further token may depend on what came before, but never on that token's own value.
+    """
+
+    token_ids: tuple[int, ...]
+    probs: Tensor  # [n, vocab] float32
+    origins: tuple[Origin, ...]
+    stages: tuple[Stage, ...] = ()  # verifications inside the proposer (cascade)
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+
+class Proposer(Protocol):
+    """Anything that can guess the next tokens."""
+
+    @property
+    def models(self) -> tuple[LanguageModel, ...]:
+        """The models behind it, for their cache figures."""
+        ...
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        """Read the prompt, so that the first round pays for drafting only."""
+        ...
+
+    def propose(self, tokens: Sequence[int], limit: int) -> Draft:
+        """At most `limit` tokens to follow `tokens`; none is a fine answer."""
+        ...
+
+    def rollback(self, num_tokens: int) -> None:
+        """Forget all but the first `num_tokens` tokens."""
+        ...
+
+
+class GammaController(Protocol):
+    """How many tokens to draft next."""
+
+    @property
+    def gamma(self) -> int:
+        """Tokens to draft in the coming round."""
+        ...
+
+    def update(self, num_drafted: int, num_accepted: int) -> None:
+        """Learn from a round."""
+        ...

@@ -1,0 +1,159 @@
+"""The two lossless rules: how a token is drawn from a law, and how a drafted block is judged.
+
+Residual: Algorithm 1 of arXiv:2211.17192, the same rule as arXiv:2302.01318. Accept token x with
+probability min(1, target(x) / draft(x)); after a rejection draw from the normalised
+(target - draft)+; after full acceptance draw one more from the target.
+
+Coupled: every model draws by the Gumbel-max trick with noise that depends on the seed and the
+position only (arXiv:2408.07978 studies the coupling). A drafted token stands exactly when it is the
+one that the target draws itself, and the target's own draw is what is emitted. So the text is that
+of autoregressive decoding with the same seed, whatever drafts; acceptance is a little lower than
+under the residual rule.
+
+Deviation: the paper compares a uniform draw r <= ratio; here u * draft < target is strict, since u
+can be exactly 0 and a token of target probability 0 must never pass.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from fastinfer.decoding.protocols import Draft
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """What became of a block: its first `num_accepted` tokens stand, then comes `token_id`.
+
+    The three tuples have one entry per drafted token, tested or not.
+    """
+
+    num_accepted: int
+    num_tested: int
+    token_id: int
+    target_probs: tuple[float, ...] = ()
+    draft_probs: tuple[float, ...] = ()
+    accept_probs: tuple[float, ...] = ()
+
+
+class Rule(Protocol):
+    """A lossless rule with its randomness, for one request."""
+
+    def draw(self, law: Tensor, position: int) -> int:
+        """A token for `position` from `law` [vocab]."""
+        ...
+
+    def verify(self, laws: Tensor, draft: Draft, position: int) -> Verdict:
+        """Judge a block that starts at `position` by the target's `laws` [n + 1, vocab]."""
+        ...
+
+
+def residual_law(
+    target: Tensor,  # [vocab]
+    draft: Tensor,  # [vocab]
+) -> Tensor:  # [vocab]
+    """Law of the token after a rejection: the part of the target that the draft did not cover.
+
+    Falls back on the target where rounding leaves nothing (the two laws agree).
+    """
+    surplus = (target - draft).clamp_min(0.0)
+    total = surplus.sum()
+    return surplus / total if total > 0 else target
+
+
+def drafted_probs(laws: Tensor, draft: Draft) -> Tensor:
+    """Target and draft probability of each drafted token: [2, n] on the CPU, in one transfer."""
+    ids = torch.tensor(draft.token_ids, device=laws.device).unsqueeze(-1)
+    target = laws[: len(draft)].gather(-1, ids)
+    return torch.cat([target, draft.probs.gather(-1, ids)], -1).T.cpu()
+
+
+class ResidualRule:
+    """Speculative sampling with one random generator for the whole request."""
+
+    def __init__(self, seed: int) -> None:
+        self.generator = torch.Generator().manual_seed(seed)
+
+    def _uniform(self, count: int) -> Tensor:
+        return torch.rand(count, generator=self.generator, dtype=torch.float64)
+
+    def draw(self, law: Tensor, position: int) -> int:
+        """Inverse of the cumulative law at one uniform draw; never a token of probability 0."""
+        cumulative = law.to("cpu", torch.float64).cumsum(0)
+        total = cumulative[-1]
+        point = self._uniform(1) * total
+        # Rounding may put the point at the total itself, past the last token.
+        point = torch.minimum(point, torch.nextafter(total, torch.zeros_like(total)))
+        return int(torch.searchsorted(cumulative, point, right=True))
+
+    def verify(self, laws: Tensor, draft: Draft, position: int) -> Verdict:
+        """Accept while u * draft < target; then the residual's token, or the target's own."""
+        count = len(draft)
+        if count == 0:
+            return Verdict(num_accepted=0, num_tested=0, token_id=self.draw(laws[0], position))
+        target, proposed = drafted_probs(laws, draft)
+        passed = self._uniform(count) * proposed < target
+        accepted = int(passed.long().cumprod(0).sum())
+        law = laws[accepted]
+        if accepted < count:
+            law = residual_law(law, draft.probs[accepted])
+        return Verdict(
+            num_accepted=accepted,
+            num_tested=min(accepted + 1, count),
+            token_id=self.draw(law, position + accepted),
+            target_probs=tuple(target.tolist()),
+            draft_probs=tuple(proposed.tolist()),
+            accept_probs=tuple((target / proposed).clamp_max(1.0).tolist()),
+        )
+
+
+class CoupledRule:
+    """Gumbel-coupled sampling: one noise vector per position, shared by all models."""
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self._noise: OrderedDict[int, Tensor] = OrderedDict()
+
+    def noise(self, position: int, vocab: int) -> Tensor:
+        """Exponential noise [vocab] of a position; argmax(law / noise) draws from the law."""
+        held = self._noise.get(position)
+        if held is None:
+            # A splitmix-like step, so that neighbouring seeds and positions share nothing.
+            key = (self.seed * 0x9E3779B97F4A7C15 + position * 0xBF58476D1CE4E5B9 + 1) % 2**63
+            generator = torch.Generator().manual_seed(key)
+            held = torch.empty(vocab, dtype=torch.float64).exponential_(generator=generator)
+            self._noise[position] = held
+            if len(self._noise) > 256:
+                self._noise.popitem(last=False)
+        return held
+
+    def draw(self, law: Tensor, position: int) -> int:
+        """The Gumbel-max draw (as an exponential race, which needs no logarithm)."""
+        return int((law.to("cpu", torch.float64) / self.noise(position, law.shape[-1])).argmax())
+
+    def verify(self, laws: Tensor, draft: Draft, position: int) -> Verdict:
+        """A drafted token stands where the target draws the same."""
+        count = len(draft)
+        noise = [self.noise(position + i, laws.shape[-1]) for i in range(count + 1)]
+        own = (laws.to("cpu", torch.float64) / torch.stack(noise)).argmax(-1).tolist()
+        accepted = 0
+        while accepted < count and own[accepted] == draft.token_ids[accepted]:
+            accepted += 1
+        if count == 0:
+            return Verdict(num_accepted=0, num_tested=0, token_id=own[0])
+        target, proposed = drafted_probs(laws, draft).tolist()
+        return Verdict(
+            num_accepted=accepted,
+            num_tested=min(accepted + 1, count),
+            token_id=own[accepted],
+            target_probs=tuple(target),
+            draft_probs=tuple(proposed),
+            accept_probs=tuple(
+                float(mine == theirs) for mine, theirs in zip(own, draft.token_ids, strict=False)
+            ),
+        )

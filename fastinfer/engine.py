@@ -1,0 +1,276 @@
+"""The engine: prompt in, events out.
+
+    engine = load("nano")
+    for event in engine.stream("The old man looked at the sea and", DecodeConfig(method="cascade")):
+        ...
+
+Weights are shared by all requests; everything else (caches, randomness, gamma) lives in one stream
+and goes with it, so streams can be interleaved and closing one early frees all that it held.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import secrets
+import threading
+import time
+from collections.abc import Generator, Iterator
+from dataclasses import dataclass
+
+from fastinfer.config import ConfigError, DecodeConfig
+from fastinfer.decoding.gamma import controller_for
+from fastinfer.decoding.loop import Committed, Limits, decode
+from fastinfer.decoding.proposers import (
+    CascadeProposer,
+    ModelProposer,
+    NoDraft,
+    PromptLookupProposer,
+)
+from fastinfer.decoding.protocols import Proposer
+from fastinfer.decoding.sampling import Law
+from fastinfer.decoding.verification import CoupledRule, ResidualRule, Rule
+from fastinfer.events import Event, Finished, Role, Started, Step
+from fastinfer.metrics import RunStats
+from fastinfer.models.loading import LoadedModels, load_models
+from fastinfer.models.session import Session
+from fastinfer.steps import StepWriter
+
+MAX_RANDOM_SEED = 2**31
+
+
+@dataclass(frozen=True, kw_only=True)
+class EngineInfo:
+    """What is loaded."""
+
+    preset: str
+    models: dict[Role, str]
+    dtype: str
+    device: str
+    context: int  # tokens, prompt and output together
+
+
+@dataclass(frozen=True, kw_only=True)
+class Generation:
+    """A whole run."""
+
+    text: str
+    token_ids: tuple[int, ...]
+    events: tuple[Event, ...]
+    stats: RunStats
+
+
+def load(
+    preset: str = "nano",
+    *,
+    target: str | None = None,
+    intermediate: str | None = None,
+    draft: str | None = None,
+    dtype: str = "auto",
+    device: str = "auto",
+) -> Engine:
+    """Load a preset; a Hub name or a folder replaces the model of a role.
+
+    Raises `ConfigError` (of which `ModelLoadError` is one), naming what to change.
+    """
+    given = {Role.TARGET: target, Role.INTERMEDIATE: intermediate, Role.DRAFT: draft}
+    overrides = {role: name for role, name in given.items() if name is not None}
+    return Engine(load_models(preset, overrides, dtype, device))
+
+
+class Engine:
+    """Decodes with one set of loaded models."""
+
+    def __init__(self, models: LoadedModels) -> None:
+        self._models = models
+        self._turn = threading.Lock()  # one round computes at a time; streams take turns
+        target = models.decoders[Role.TARGET]
+        self.info = EngineInfo(
+            preset=models.preset,
+            models={role: decoder.name for role, decoder in models.decoders.items()},
+            dtype=str(target.dtype).removeprefix("torch."),
+            device=str(target.device),
+            context=target.context,
+        )
+
+    def check(self, prompt: str, config: DecodeConfig) -> list[int]:
+        """The prompt's token ids; raises `ConfigError` for a request that can't be served."""
+        if not prompt:
+            raise ConfigError("prompt", "is empty; give at least one character")
+        for role in roles_of(config):
+            if role not in self.info.models:
+                raise ConfigError(
+                    "method" if role is Role.INTERMEDIATE else "draft",
+                    f"{config.method} needs a model for the role {role.value}; loaded are "
+                    f"{', '.join(self.info.models)}",
+                )
+        ids: list[int] = list(self._models.tokenizer(prompt)["input_ids"])
+        if len(ids) >= self.info.context:
+            raise ConfigError(
+                "prompt",
+                f"has {len(ids)} tokens; the model reads at most {self.info.context}, and at least "
+                "one must be left for the answer",
+            )
+        return ids
+
+    def stream(
+        self, prompt: str, config: DecodeConfig | None = None
+    ) -> Generator[Event, None, None]:
+        """`Started`, then a `Step` per round, then `Finished`.
+
+        Raises `ConfigError` at once for a bad request, and FloatingPointError while decoding when a
+        model's logits are not finite. Close the iterator to stop early.
+        """
+        begin = time.perf_counter()
+        config = config or DecodeConfig()
+        ids = self.check(prompt, config)
+        if config.sampling.seed is None:
+            sampling = dataclasses.replace(config.sampling, seed=secrets.randbelow(MAX_RANDOM_SEED))
+            config = dataclasses.replace(config, sampling=sampling)
+        return self._stream(ids, config, time.perf_counter() - begin)
+
+    def generate(self, prompt: str, config: DecodeConfig | None = None) -> Generation:
+        """Run to the end: a fold of `stream`."""
+        events = tuple(self.stream(prompt, config))
+        stats = RunStats()
+        for event in events:
+            stats.add(event)
+        assert stats.finished is not None, "a stream ends with Finished"
+        return Generation(
+            text=stats.finished.text,
+            token_ids=tuple(
+                token.id for event in events if isinstance(event, Step) for token in event.tokens
+            ),
+            events=events,
+            stats=stats,
+        )
+
+    def _started(self, ids: list[int], config: DecodeConfig) -> Started:
+        assert config.sampling.seed is not None, "set by stream()"
+        return Started(
+            method=config.method,
+            rule=config.rule,
+            num_prompt_tokens=len(ids),
+            max_new_tokens=config.max_new_tokens,
+            seed=config.sampling.seed,
+            models={role: self.info.models[role] for role in roles_of(config)},
+            dtype=self.info.dtype,
+            device=self.info.device,
+            options=config.to_mapping(),
+        )
+
+    def _stream(
+        self, ids: list[int], config: DecodeConfig, spent: float
+    ) -> Generator[Event, None, None]:
+        yield self._started(ids, config)
+        clock = _Clock(spent, self._turn)
+        with clock:
+            writer = StepWriter(self._decode, ids, config)
+            target = self._session(Role.TARGET)
+            rounds = self._rounds(target, ids, config, writer)
+        reported = [target, *rounds.proposer.models]
+        while True:
+            with clock:
+                committed = next(rounds.iterator)
+                cache = {m.role: (m.cache_tokens(), m.cache_bytes()) for m in reported}
+                writer.add(committed, cache, clock.elapsed_ms)
+            yield from writer.ready()
+            if committed.reason is not None:
+                break
+        yield Finished(
+            reason=committed.reason,
+            text=writer.text,
+            num_tokens=writer.num_tokens,
+            elapsed_ms=clock.elapsed_ms(),
+        )
+
+    def _decode(self, ids: list[int]) -> str:
+        return str(self._models.tokenizer.decode(ids, skip_special_tokens=True))
+
+    def _session(self, role: Role) -> Session:
+        return Session(self._models.decoders[role], role, self._models.vocab_size)
+
+    def _rounds(
+        self, target: Session, ids: list[int], config: DecodeConfig, writer: StepWriter
+    ) -> _Rounds:
+        """Wire the parts of one request."""
+        end_ids = frozenset() if config.ignore_eos else self._models.end_ids
+        law = Law(
+            config.sampling,
+            num_prompt_tokens=len(ids),
+            min_new_tokens=config.min_new_tokens,
+            blocked_ids=sorted(end_ids),
+        )
+        assert config.sampling.seed is not None, "set by stream()"
+        seed = config.sampling.seed
+        rule: Rule = CoupledRule(seed) if config.rule == "coupled" else ResidualRule(seed)
+        proposer = self._proposer(config, law, rule, end_ids)
+        limits = Limits(
+            max_new_tokens=config.max_new_tokens, end_ids=end_ids, should_stop=writer.push
+        )
+        iterator = decode(target, proposer, ids, law, rule, controller_for(config.gamma), limits)
+        return _Rounds(proposer, iterator)
+
+    def _proposer(
+        self, config: DecodeConfig, law: Law, rule: Rule, end_ids: frozenset[int]
+    ) -> Proposer:
+        """Who drafts: composition is the whole difference between the methods."""
+        if config.method == "autoregressive":
+            return NoDraft()
+        draft: Proposer
+        if config.draft == "prompt-lookup":
+            draft = PromptLookupProposer(self._models.vocab_size)
+        else:
+            draft = ModelProposer(self._session(Role.DRAFT), law, rule, end_ids)
+        if config.method == "speculative":
+            return draft
+        return CascadeProposer(
+            self._session(Role.INTERMEDIATE),
+            draft,
+            law,
+            rule,
+            controller_for(config.inner_gamma),
+            config.rounds,
+            end_ids,
+        )
+
+
+def roles_of(config: DecodeConfig) -> tuple[Role, ...]:
+    """The roles that a configuration needs a model for."""
+    drafts = (Role.DRAFT,) if config.draft == "model" else ()
+    match config.method:
+        case "autoregressive":
+            return (Role.TARGET,)
+        case "speculative":
+            return (*drafts, Role.TARGET)
+        case "cascade":
+            return (*drafts, Role.INTERMEDIATE, Role.TARGET)
+
+
+@dataclass(frozen=True)
+class _Rounds:
+    proposer: Proposer
+    iterator: Iterator[Committed]
+
+
+class _Clock:
+    """Runs only inside `with`: slow readers cost nothing, nor does waiting for a turn."""
+
+    def __init__(self, spent: float, turn: threading.Lock) -> None:
+        self._spent = spent
+        self._turn = turn
+        self._begin: float | None = None
+
+    def __enter__(self) -> None:
+        self._turn.acquire()
+        self._begin = time.perf_counter()
+
+    def __exit__(self, *_: object) -> None:
+        assert self._begin is not None, "entered"
+        self._spent += time.perf_counter() - self._begin
+        self._begin = None
+        self._turn.release()
+
+    def elapsed_ms(self) -> float:
+        """Milliseconds on the clock."""
+        running = 0.0 if self._begin is None else time.perf_counter() - self._begin
+        return (self._spent + running) * 1000.0

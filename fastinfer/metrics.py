@@ -1,0 +1,147 @@
+"""Figures of one run, as a fold of its events. One definition each, used everywhere.
+
+TTFT is the time to the first committed token; prefill is inside it and outside TPOT.
+TPOT = (t_last - t_first) / (n - 1), in ms per token; it needs two tokens.
+Acceptance = accepted / tested. Mean accepted length = committed / target passes, prefill aside.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from fastinfer.events import Event, Finished, Origin, Role, Stage, Started, Step
+
+
+@dataclass
+class StageCounts:
+    """Sums of `Stage` over a run, for one verifier."""
+
+    num_drafted: int = 0
+    num_tested: int = 0
+    num_accepted: int = 0
+    passes: int = 0
+    tested_at: list[int] = field(default_factory=list)  # per position in the block
+    accepted_at: list[int] = field(default_factory=list)
+
+    def add(self, stage: Stage) -> None:
+        """Count one pass."""
+        self.num_drafted += stage.num_drafted
+        self.num_tested += stage.num_tested
+        self.num_accepted += stage.num_accepted
+        self.passes += 1
+        for counts, number in (
+            (self.tested_at, stage.num_tested),
+            (self.accepted_at, stage.num_accepted),
+        ):
+            counts.extend([0] * (number - len(counts)))
+            for position in range(number):
+                counts[position] += 1
+
+    @property
+    def acceptance(self) -> float | None:
+        """Accepted / tested, or None when nothing was tested."""
+        return self.num_accepted / self.num_tested if self.num_tested else None
+
+    @property
+    def acceptance_by_position(self) -> list[float]:
+        """Share accepted of those that reached each position of the block."""
+        padded = [*self.accepted_at, *[0] * (len(self.tested_at) - len(self.accepted_at))]
+        return [a / t for a, t in zip(padded, self.tested_at, strict=True)]
+
+
+@dataclass
+class RunStats:
+    """The fold. Call `add` with each event in order."""
+
+    started: Started | None = None
+    finished: Finished | None = None
+    num_tokens: int = 0
+    num_rounds: int = 0  # rounds after the prefill
+    origins: Counter[Origin] = field(default_factory=Counter)
+    stages: dict[Role, StageCounts] = field(default_factory=dict)
+    first_ms: float | None = None
+    last_ms: float | None = None
+    first_burst: int = 0
+    draft_ms: float = 0.0
+    verify_ms: float = 0.0
+    cache_tokens: dict[Role, int] = field(default_factory=dict)
+    cache_bytes: dict[Role, int] = field(default_factory=dict)
+
+    def add(self, event: Event) -> None:
+        """Take in one event."""
+        match event:
+            case Started():
+                self.started = event
+            case Step():
+                self._add_step(event)
+            case Finished():
+                self.finished = event
+
+    def _add_step(self, step: Step) -> None:
+        self.num_tokens += len(step.tokens)
+        self.origins.update(token.origin for token in step.tokens)
+        self.cache_tokens, self.cache_bytes = step.cache_tokens, step.cache_bytes
+        self.last_ms = step.elapsed_ms
+        if self.first_ms is None:
+            self.first_ms = step.elapsed_ms
+            self.first_burst = len(step.tokens)
+            return
+        self.num_rounds += 1
+        self.draft_ms += step.draft_ms
+        self.verify_ms += step.verify_ms
+        for stage in step.stages:
+            self.stages.setdefault(stage.role, StageCounts()).add(stage)
+
+    @property
+    def ttft_ms(self) -> float | None:
+        """Time to the first committed token."""
+        return self.first_ms
+
+    @property
+    def tpot_ms(self) -> float | None:
+        """Time per output token after the first burst, or None with fewer than two tokens."""
+        later = self.num_tokens - self.first_burst
+        if later < 1 or self.first_ms is None or self.last_ms is None:
+            return None
+        return (self.last_ms - self.first_ms) / later
+
+    @property
+    def tokens_per_second(self) -> float | None:
+        """Decode throughput, 1 / TPOT."""
+        return 1000.0 / self.tpot_ms if self.tpot_ms else None
+
+    @property
+    def mean_accepted_length(self) -> float | None:
+        """Committed tokens per target pass after the prefill, the target's own token included."""
+        later = self.num_tokens - self.first_burst
+        return later / self.num_rounds if self.num_rounds else None
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The figures, JSON-ready."""
+        return {
+            "tokens": self.num_tokens,
+            "target_passes": self.num_rounds,
+            "ttft_ms": self.ttft_ms,
+            "tpot_ms": self.tpot_ms,
+            "tokens_per_second": self.tokens_per_second,
+            "mean_accepted_length": self.mean_accepted_length,
+            "draft_ms": self.draft_ms,
+            "verify_ms": self.verify_ms,
+            "origins": {origin.value: self.origins[origin] for origin in Origin},
+            "stages": {
+                role.value: {
+                    "drafted": counts.num_drafted,
+                    "tested": counts.num_tested,
+                    "accepted": counts.num_accepted,
+                    "passes": counts.passes,
+                    "acceptance": counts.acceptance,
+                    "acceptance_by_position": counts.acceptance_by_position,
+                }
+                for role, counts in self.stages.items()
+            },
+            "cache_tokens": {role.value: n for role, n in self.cache_tokens.items()},
+            "cache_bytes": {role.value: n for role, n in self.cache_bytes.items()},
+            "finish_reason": self.finished.reason if self.finished else None,
+        }

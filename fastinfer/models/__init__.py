@@ -1,0 +1,1 @@
+"""Weights, tokenizers and caches: the only code that knows transformers."""

@@ -1,0 +1,96 @@
+"""Keys and values of one request, in one pre-allocated tensor that grows by chunks.
+
+Two numbers: `length` is how many tokens of the sequence are covered (the next token's position), and
+`num_entries()` is how many entries each layer holds for them. They are equal until entries are dropped.
+A rollback moves both back and touches no data: what lies past the cursor is overwritten, never read.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+# Capacity comes in multiples of this many entries, so memory follows the request.
+CHUNK = 256
+
+
+@dataclass(frozen=True, slots=True)
+class CacheViews:
+    """Per layer: where the new entries go, and what attention reads once they are there."""
+
+    new: tuple[Tensor, ...]  # [2 * kv_heads, n, head_dim]: keys of all heads, then values
+    keys: tuple[Tensor, ...]  # [1, kv_heads, entries + n, head_dim]
+    values: tuple[Tensor, ...]  # [1, kv_heads, entries + n, head_dim]
+
+
+class StaticKVCache:
+    """The cache of our own decoder. Keys are held after rotation."""
+
+    def __init__(
+        self,
+        *,
+        num_layers: int,
+        num_kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype,
+        device: torch.device,
+    ) -> None:
+        self.length = 0
+        self._entries = 0
+        with torch.inference_mode(False):  # so that anyone may write into it later
+            self._storage = torch.empty(
+                num_layers, 2, num_kv_heads, 0, head_dim, dtype=dtype, device=device
+            )
+
+    def rollback(self, length: int) -> None:
+        """Forget the tokens from `length` on. Only whole entries at the end can go."""
+        dropped = self.length - length
+        assert 0 <= dropped <= self._entries, "a rollback never moves forward"
+        self.length = length
+        self._entries -= dropped
+
+    def num_entries(self) -> int:
+        """Entries held per layer."""
+        return self._entries
+
+    def num_bytes(self) -> int:
+        """Bytes of the entries held, all layers; spare capacity is not counted."""
+        layers, two, heads, _, dim = self._storage.shape
+        return layers * two * heads * dim * self._entries * self._storage.element_size()
+
+    @property
+    def capacity(self) -> int:
+        """Entries per layer that fit without growing."""
+        return self._storage.shape[3]
+
+    def reserve(self, entries: int) -> None:
+        """Make room for so many entries in all; copies the live ones if it must grow."""
+        if entries <= self.capacity:
+            return
+        # A quarter more than was there: a long request copies its entries only a few times.
+        wanted = max(entries, self.capacity + self.capacity // 4)
+        layers, two, heads, _, dim = self._storage.shape
+        with torch.inference_mode(False):
+            grown = self._storage.new_empty(layers, two, heads, -(-wanted // CHUNK) * CHUNK, dim)
+            live = slice(0, self._entries)
+            grown[:, :, :, live] = self._storage[:, :, :, live]
+        self._storage = grown
+
+    def views(self, count: int) -> CacheViews:
+        """Room for `count` new tokens. The cursor moves only with `advance`."""
+        end = self._entries + count
+        self.reserve(end)
+        flat = self._storage.flatten(1, 2)  # [layers, 2 * kv_heads, capacity, head_dim]
+        live = self._storage.narrow(3, 0, end)
+        return CacheViews(
+            new=flat.narrow(2, self._entries, count).unbind(0),
+            keys=live.narrow(1, 0, 1).unbind(0),
+            values=live.narrow(1, 1, 1).unbind(0),
+        )
+
+    def advance(self, count: int) -> None:
+        """Count `count` tokens as covered: their entries are written in every layer."""
+        self.length += count
+        self._entries += count

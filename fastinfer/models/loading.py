@@ -1,0 +1,205 @@
+"""Names to weights: where a model lies, its device and dtype, and that tokenizers agree."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+
+from fastinfer.config import DTYPES, ConfigError
+from fastinfer.events import Role
+from fastinfer.models.base import Decoder
+from fastinfer.models.catalog import preset_named
+from fastinfer.models.hf_model import HFDecoder
+
+logger = logging.getLogger(__name__)
+
+
+class ModelLoadError(ConfigError):
+    """A model that can't be loaded; `field` is its role."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedModels:
+    """Everything that decoding needs, ready."""
+
+    preset: str
+    tokenizer: PreTrainedTokenizerBase
+    decoders: dict[Role, Decoder]
+    vocab_size: int  # real ids, the tokenizer's
+    end_ids: frozenset[int]
+
+
+def load_models(
+    preset: str, overrides: Mapping[Role, str], dtype: str = "auto", device: str = "auto"
+) -> LoadedModels:
+    """Load a preset, with other names or folders for some roles.
+
+    Naming a target leaves the preset's other roles out: they would not share its tokenizer.
+    Raises `ConfigError` for a bad option, `ModelLoadError` where a model is missing or does not
+    fit.
+    """
+    chosen_device = choose_device(device)
+    chosen_dtype = choose_dtype(dtype, chosen_device)
+    base = {} if Role.TARGET in overrides else preset_named(preset).models
+    names = {**base, **overrides}
+    target = names[Role.TARGET]
+    tokenizer = load_tokenizer(Role.TARGET, target)
+    for role, name in names.items():
+        if role is not Role.TARGET:
+            check_same_tokenizer(role, load_tokenizer(role, name), tokenizer)
+    decoders = {
+        role: load_decoder(role, name, chosen_dtype, chosen_device) for role, name in names.items()
+    }
+    vocab_size = len(tokenizer)
+    for role, decoder in decoders.items():
+        if decoder.vocab_size < vocab_size:
+            raise ModelLoadError(
+                role.value,
+                f"{decoder.name} has {decoder.vocab_size} output rows, but its tokenizer has "
+                f"{vocab_size} ids; choose a model made for this tokenizer",
+            )
+    return LoadedModels(
+        preset=preset if Role.TARGET not in overrides else "custom",
+        tokenizer=tokenizer,
+        decoders=decoders,
+        vocab_size=vocab_size,
+        end_ids=end_ids(target, tokenizer),
+    )
+
+
+def choose_device(device: str) -> torch.device:
+    """`auto` is the first GPU where there is one, else the CPU."""
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise ConfigError(
+            "device", f"must be auto, cpu, or a device that this machine has, not {device!r}"
+        ) from None
+    return chosen
+
+
+def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    """`auto` is bfloat16 where the hardware computes in it, else float32.
+
+    Never float16: small Pythias overflow in it.
+    """
+    if dtype not in DTYPES:
+        raise ConfigError("dtype", f"must be one of {', '.join(DTYPES)}, not {dtype!r}")
+    if dtype != "auto":
+        return torch.float32 if dtype == "float32" else torch.bfloat16
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+    return torch.bfloat16 if device.type == "cpu" and cpu_has_bfloat16() else torch.float32
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether this processor multiplies bfloat16 matrices in hardware (AVX512-BF16 or AMX)."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    if "AVX512" not in capability:
+        return False
+    info = Path("/proc/cpuinfo")
+    flags = info.read_text() if info.exists() else ""
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def _explain(role: Role, name: str, error: Exception) -> ModelLoadError:
+    """One sentence for the many ways in which a model may fail to load."""
+    if _looks_like_path(name) and not Path(name).is_dir():
+        return ModelLoadError(
+            role.value, f"there is no folder {name}; give a model's folder or its Hub name"
+        )
+    if Path(name).is_dir():
+        return ModelLoadError(
+            role.value,
+            f"the folder {name} does not hold a causal language model and its tokenizer as "
+            f"transformers saves them ({_first_line(error)})",
+        )
+    return ModelLoadError(
+        role.value,
+        f"{name} is not on this machine and could not be fetched from the Hugging Face Hub; "
+        f"check the name and the network, or give a local folder ({_first_line(error)})",
+    )
+
+
+def _looks_like_path(name: str) -> bool:
+    return name.startswith((".", "/", "~")) or name.count("/") != 1
+
+
+def _first_line(error: Exception) -> str:
+    text = str(error).strip().splitlines()
+    return (text[0] if text else type(error).__name__)[:160]
+
+
+# What transformers, huggingface_hub and safetensors raise for files that are missing or broken.
+_LOAD_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError)
+
+
+def load_tokenizer(role: Role, name: str) -> PreTrainedTokenizerBase:
+    """The tokenizer beside a model."""
+    try:
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(_expand(name))
+    except _LOAD_ERRORS as error:
+        raise _explain(role, name, error) from error
+    return tokenizer
+
+
+def load_decoder(role: Role, name: str, dtype: torch.dtype, device: torch.device) -> Decoder:
+    """A model's weights on the device."""
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            _expand(name), dtype=dtype, use_safetensors=True
+        )
+    except _LOAD_ERRORS as error:
+        raise _explain(role, name, error) from error
+    logger.info("%s: %s loaded through transformers (%s, %s)", role.value, name, dtype, device)
+    return HFDecoder(model.to(device), display_name(name))
+
+
+def _expand(name: str) -> str:
+    return str(Path(name).expanduser()) if _looks_like_path(name) else name
+
+
+def display_name(name: str) -> str:
+    """A name for people: the last two parts of a folder, a Hub name as it is."""
+    path = Path(name)
+    return "/".join(path.parts[-2:]) if path.is_absolute() else name
+
+
+def check_same_tokenizer(
+    role: Role, tokenizer: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase
+) -> None:
+    """Refuse a model whose ids mean other tokens; the message names the first that differs."""
+    ours, theirs = _by_id(tokenizer), _by_id(target)
+    for token_id in range(max(len(ours), len(theirs))):
+        a, b = ours.get(token_id), theirs.get(token_id)
+        if a != b:
+            raise ModelLoadError(
+                role.value,
+                f"its tokenizer is not the target's: id {token_id} is {a!r} there and {b!r} in the "
+                "target; choose a model of the same family",
+            )
+
+
+def _by_id(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
+    return {token_id: token for token, token_id in tokenizer.get_vocab().items()}
+
+
+def end_ids(name: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+    """The ids that end a sequence: the config's (one or a list) and the tokenizer's."""
+    ids: set[int] = set()
+    config: Any = AutoConfig.from_pretrained(_expand(name))
+    for value in (config.eos_token_id, tokenizer.eos_token_id):
+        if isinstance(value, int):
+            ids.add(value)
+        elif value is not None:
+            ids.update(value)
+    return frozenset(ids)

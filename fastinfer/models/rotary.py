@@ -1,0 +1,123 @@
+"""Rotary position embedding (RoFormer, arXiv:2104.09864) from tables made once per model.
+
+Pairs are (i, i + dim / 2), as in GPT-NeoX and the transformers checkpoints. The frequency scalings are
+those of the covered families: linear, Llama 3's, and YaRN (arXiv:2309.00071). `dynamic` and `longrope`
+are left out on purpose: their frequencies depend on the length reached, so a rollback would not be exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+
+# The tables grow by this many positions.
+CHUNK = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class RotarySpec:
+    """Which values of a head are rotated (the first `dim`) and how fast."""
+
+    dim: int
+    theta: float
+    kind: str = "default"
+    scaling: Mapping[str, float]  # the config's numbers under transformers' names
+
+
+def inverse_frequencies(spec: RotarySpec) -> tuple[Tensor, float]:
+    """Radians per position, [dim / 2] float32, and the factor on cosine and sine (YaRN's)."""
+    exponents = torch.arange(0, spec.dim, 2, dtype=torch.float32) / spec.dim
+    frequencies = 1.0 / spec.theta**exponents
+    if spec.kind == "default":
+        return frequencies, 1.0
+    if spec.kind == "linear":
+        return frequencies / spec.scaling["factor"], 1.0
+    if spec.kind == "llama3":
+        return _llama3(frequencies, spec.scaling), 1.0
+    assert spec.kind == "yarn", spec.kind
+    return _yarn(frequencies, spec)
+
+
+def _llama3(frequencies: Tensor, scaling: Mapping[str, float]) -> Tensor:
+    """Long waves are slowed by `factor`, short ones kept, those between blended."""
+    factor, trained = scaling["factor"], scaling["original_max_position_embeddings"]
+    low, high = scaling["low_freq_factor"], scaling["high_freq_factor"]
+    waves_in_context = trained * frequencies / (2 * math.pi)
+    kept = ((waves_in_context - low) / (high - low)).clamp(0.0, 1.0)
+    return frequencies * (kept + (1 - kept) / factor)
+
+
+def _yarn(frequencies: Tensor, spec: RotarySpec) -> tuple[Tensor, float]:
+    """Interpolates by wavelength and sharpens attention by the mscale factor."""
+    scaling = spec.scaling
+    factor = scaling["factor"]
+    trained = scaling["original_max_position_embeddings"]
+
+    def dimension(rotations: float) -> float:
+        """The dimension that turns `rotations` times over the trained context."""
+        turns = math.log(trained / (rotations * 2 * math.pi))
+        return spec.dim * turns / (2 * math.log(spec.theta))
+
+    low = dimension(scaling.get("beta_fast") or 32)
+    high = dimension(scaling.get("beta_slow") or 1)
+    if scaling.get("truncate", True):
+        low, high = math.floor(low), math.ceil(high)
+    low, high = max(low, 0), min(high, spec.dim - 1)
+    span = high - low if high != low else 0.001  # no division by zero, as in transformers
+    ramp = (torch.arange(spec.dim // 2, dtype=torch.float32) - low) / span
+    kept = 1 - ramp.clamp(0.0, 1.0)
+    return frequencies * (kept + (1 - kept) / factor), _yarn_attention(scaling)
+
+
+def _yarn_attention(scaling: Mapping[str, float]) -> float:
+    def mscale(weight: float) -> float:
+        factor = scaling["factor"]
+        return 1.0 if factor <= 1 else 0.1 * weight * math.log(factor) + 1.0
+
+    given = scaling.get("attention_factor")
+    if given is not None:
+        return given
+    one, every = scaling.get("mscale"), scaling.get("mscale_all_dim")
+    return mscale(one) / mscale(every) if one and every else mscale(1.0)
+
+
+class RotaryTable:
+    """Cosines and signed sines for every position so far asked for."""
+
+    def __init__(self, spec: RotarySpec, device: torch.device, dtype: torch.dtype) -> None:
+        self.dim = spec.dim
+        self.dtype = dtype
+        self._frequencies, self._scale = inverse_frequencies(spec)
+        self._device = device
+        self._table = self._make(CHUNK)
+
+    def _make(self, length: int) -> Tensor:
+        """[2, length, 1, dim]: cosine, and sine with the sign of `rotate`'s first half inside."""
+        angles = torch.arange(length, dtype=torch.float32)[:, None] * self._frequencies
+        cos, sin = angles.cos() * self._scale, angles.sin() * self._scale
+        table = torch.stack((torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)))
+        return table.unsqueeze(2).to(device=self._device, dtype=self.dtype)
+
+    def rows(self, start: int, count: int) -> tuple[Tensor, Tensor]:
+        """Cosine and sine, each [count, 1, dim], of the positions from `start` on."""
+        if start + count > self._table.shape[1]:
+            # One assignment: a second request may read the old table meanwhile.
+            self._table = self._make(-(-(start + count) // CHUNK) * CHUNK)
+        cos, sin = self._table.narrow(1, start, count).unbind(0)
+        return cos, sin
+
+
+def rotate_(
+    heads: Tensor,  # [n, heads, rotary_dim], changed in place
+    cos: Tensor,  # [n, 1, rotary_dim]
+    sin: Tensor,  # [n, 1, rotary_dim], first half negated
+) -> None:
+    """Turn each pair (i, i + dim / 2) by its position's angle."""
+    swapped = heads.roll(heads.shape[-1] // 2, -1)
+    heads.mul_(cos).addcmul_(swapped, sin)

@@ -1,0 +1,280 @@
+"""Our own decoder: one plain forward for GPT-NeoX and the Llama family over a static cache.
+
+Everything is rows of one sequence: tensors carry no batch dimension. Logits equal transformers' in float32.
+In bfloat16 a few roundings are left out where leaving them out is free (the sum of attention and MLP
+in a parallel layer, the rotation), so that results are slightly nearer to float32's, not equal bit by bit.
+
+On a CPU the cache is float32 whatever the weights are: torch's bfloat16 attention there is several times
+slower. And a model whose matrices are all small is computed in float32, from weights rounded to its dtype.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from fastinfer.models.architectures import (
+    Architecture,
+    UnsupportedArchitecture,
+    read_architecture,
+)
+from fastinfer.models.base import KVCache
+from fastinfer.models.kv_cache import StaticKVCache
+from fastinfer.models.linear import SMALL, RowFunction, gated, layer_norm, linear, rms_norm
+from fastinfer.models.rotary import RotaryTable, rotate_
+from fastinfer.models.weights import (
+    Checkpoint,
+    FolderTensors,
+    LayerWeights,
+    MappingTensors,
+    Matrix,
+    TensorSource,
+    side_by_side,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer, ready to run. `mlp_out` is None in a parallel layer: `out` does both."""
+
+    attention_norm: RowFunction
+    qkv: RowFunction
+    qk_norm: RowFunction | None
+    mlp_norm: RowFunction
+    mlp_in: RowFunction  # its activation included
+    out: RowFunction
+    mlp_out: RowFunction | None
+    window: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """What all layers share in one forward of n new tokens."""
+
+    cos: Tensor  # [n, 1, rotary_dim]
+    sin: Tensor
+    masks: Mapping[int | None, Tensor | None]  # by window; [n, entries + n], added to the scores
+    causal: bool  # the block is the whole sequence: no mask needed, only the order
+
+
+def load_decoder(
+    folder: Path | str, dtype: torch.dtype, device: torch.device, name: str | None = None
+) -> TransformerDecoder:
+    """The decoder of a folder that transformers saved.
+
+    Raises `UnsupportedArchitecture` where its architecture, an option of it or its files are not covered.
+    """
+    folder = Path(folder)
+    file = folder / "config.json"
+    if not file.is_file():
+        raise UnsupportedArchitecture("config", f"{folder} holds no config.json")
+    arch = read_architecture(json.loads(file.read_text(encoding="utf-8")))
+    return _build(arch, FolderTensors(folder), dtype, device, name or folder.name)
+
+
+def from_state_dict(
+    config: Mapping[str, Any],
+    tensors: Mapping[str, Tensor],
+    dtype: torch.dtype,
+    device: torch.device,
+    name: str = "model",
+) -> TransformerDecoder:
+    """The decoder of a transformers model in memory: `model.config.to_dict()`, `model.state_dict()`.
+
+    Raises `UnsupportedArchitecture` as `load_decoder` does.
+    """
+    return _build(read_architecture(config), MappingTensors(tensors), dtype, device, name)
+
+
+def _build(
+    arch: Architecture, source: TensorSource, dtype: torch.dtype, device: torch.device, name: str
+) -> TransformerDecoder:
+    builder = _Builder(arch, Checkpoint(source, arch, dtype), dtype, device)
+    return TransformerDecoder(arch, builder, name)
+
+
+class _Builder:
+    """Turns checkpoint tensors into functions of rows, one layer at a time."""
+
+    def __init__(
+        self, arch: Architecture, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.arch = arch
+        self.dtype = dtype
+        self.device = device
+        self._checkpoint = checkpoint
+        widest = max(arch.intermediate_size * (2 if arch.gated else 1), arch.num_heads * arch.head_dim)
+        small = device.type == "cpu" and widest * arch.hidden_size < SMALL
+        self.hidden_dtype = torch.float32 if small else dtype
+
+    def embedding(self) -> Tensor:
+        """[vocab, hidden] in the hidden dtype."""
+        return self._place(self._checkpoint.embedding(), self.hidden_dtype)
+
+    def head(self) -> RowFunction:
+        """Hidden rows to logits, in the model's own dtype."""
+        return linear(self._place(self._checkpoint.head(), self.dtype), None)
+
+    def final_norm(self) -> RowFunction:
+        """The last norm."""
+        return self._norm(self._checkpoint.final_norm())
+
+    def layer(self, index: int) -> Layer:
+        """One layer."""
+        arch, weights = self.arch, self._checkpoint.layer(index)
+        out, mlp_out = self._outputs(weights)
+        activation = None if arch.gated else arch.activation
+        mlp_in = self._linear(weights.mlp_in, activation)
+        qk_norm = None if weights.qk_norm is None else self._rms(weights.qk_norm)
+        return Layer(
+            attention_norm=self._norm(weights.attention_norm),
+            qkv=self._linear(weights.qkv),
+            qk_norm=qk_norm,
+            mlp_norm=self._norm(weights.mlp_norm),
+            mlp_in=gated(mlp_in, arch.activation) if arch.gated else mlp_in,
+            out=out,
+            mlp_out=mlp_out,
+            window=arch.windows[index],
+        )
+
+    def _outputs(self, weights: LayerWeights) -> tuple[RowFunction, RowFunction | None]:
+        if self.arch.parallel:
+            return self._linear(side_by_side(weights.attention_out, weights.mlp_out)), None
+        return self._linear(weights.attention_out), self._linear(weights.mlp_out)
+
+    def _place(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+        return tensor.to(device=self.device, dtype=dtype)
+
+    def _linear(self, matrix: Matrix, activation: Any = None) -> RowFunction:
+        bias = None if matrix.bias is None else self._place(matrix.bias, self.hidden_dtype)
+        return linear(self._place(matrix.weight, self.hidden_dtype), bias, activation)
+
+    def _norm(self, matrix: Matrix) -> RowFunction:
+        weight = self._place(matrix.weight, self.hidden_dtype)
+        if self.arch.norm == "rms":
+            return rms_norm(weight, self.arch.norm_eps)
+        bias = None if matrix.bias is None else self._place(matrix.bias, self.hidden_dtype)
+        return layer_norm(weight, bias, self.arch.norm_eps)
+
+    def _rms(self, weight: Tensor) -> RowFunction:
+        return rms_norm(self._place(weight, self.hidden_dtype), self.arch.norm_eps)
+
+
+class TransformerDecoder:
+    """The weights of one model and the forward over them; implements `models.base.Decoder`."""
+
+    def __init__(self, arch: Architecture, builder: _Builder, name: str) -> None:
+        self.name = name
+        self.arch = arch
+        self.vocab_size = arch.vocab_size
+        self.context = arch.context
+        self.dtype = builder.dtype
+        self.device = builder.device
+        on_cpu = self.device.type == "cpu"
+        self.cache_dtype = torch.float32 if on_cpu else self.dtype
+        self._rotary = RotaryTable(arch.rotary, self.device, self.cache_dtype)
+        self._embedding = builder.embedding()
+        self._layers = [builder.layer(index) for index in range(arch.num_layers)]
+        self._final_norm = builder.final_norm()
+        self._head = builder.head()
+
+    def new_cache(self) -> StaticKVCache:
+        """An empty cache for one request."""
+        return StaticKVCache(
+            num_layers=self.arch.num_layers,
+            num_kv_heads=self.arch.num_kv_heads,
+            head_dim=self.arch.head_dim,
+            dtype=self.cache_dtype,
+            device=self.device,
+        )
+
+    @torch.inference_mode()
+    def forward(self, token_ids: Tensor, cache: KVCache, num_logits: int) -> Tensor:
+        """Append `token_ids` [n]; logits [num_logits, vocab_size] in float32 of the last ones."""
+        assert isinstance(cache, StaticKVCache)
+        count = len(token_ids)
+        block = self._block(count, cache)
+        views = cache.views(count)
+        hidden = self._embedding.index_select(0, token_ids)
+        for layer, new, keys, values in zip(
+            self._layers, views.new, views.keys, views.values, strict=True
+        ):
+            attended = self._attend(layer, block, layer.attention_norm(hidden), new, keys, values)
+            if layer.mlp_out is None:
+                mlp = layer.mlp_in(layer.mlp_norm(hidden))
+                hidden = hidden + layer.out(torch.cat((attended, mlp), -1))
+            else:
+                hidden = hidden + layer.out(attended)
+                hidden = hidden + layer.mlp_out(layer.mlp_in(layer.mlp_norm(hidden)))
+        cache.advance(count)
+        return self._logits(hidden[count - num_logits :])
+
+    def _logits(self, hidden: Tensor) -> Tensor:
+        return self._head(self._final_norm(hidden).to(self.dtype)).float()
+
+    def _attend(
+        self,
+        layer: Layer,
+        block: Block,
+        rows: Tensor,  # [n, hidden], normed
+        new: Tensor,  # [2 * kv_heads, n, head_dim], written here
+        keys: Tensor,  # [1, kv_heads, entries + n, head_dim]
+        values: Tensor,
+    ) -> Tensor:  # [n, heads * head_dim]
+        arch = self.arch
+        count = rows.shape[0]
+        rotated = arch.num_heads + arch.num_kv_heads
+        projected = layer.qkv(rows).to(self.cache_dtype).view(count, -1, arch.head_dim)
+        if layer.qk_norm is not None:
+            query_key = projected.narrow(1, 0, rotated)
+            query_key.copy_(layer.qk_norm(query_key))
+        rotate_(projected.narrow(1, 0, rotated).narrow(2, 0, self._rotary.dim), block.cos, block.sin)
+        heads = projected.transpose(0, 1)  # [heads + 2 * kv_heads, n, head_dim]
+        new.copy_(heads.narrow(0, arch.num_heads, 2 * arch.num_kv_heads))
+        attended = F.scaled_dot_product_attention(
+            heads.narrow(0, 0, arch.num_heads).unsqueeze(0),
+            keys,
+            values,
+            attn_mask=block.masks[layer.window],
+            is_causal=block.causal,
+            enable_gqa=arch.num_heads != arch.num_kv_heads,
+        )
+        return attended.transpose(1, 2).reshape(count, -1).to(rows.dtype)
+
+    def _block(self, count: int, cache: StaticKVCache) -> Block:
+        start = cache.length
+        if start + count > self.context:
+            raise ValueError(
+                f"{self.name} reads at most {self.context} tokens, not {start + count}"
+            )
+        cos, sin = self._rotary.rows(start, count)
+        entries = cache.num_entries()
+        windows = set(self.arch.windows)
+        whole = entries == 0 and windows == {None}
+        masks = {
+            window: None if whole else self._mask(entries, count, window) for window in windows
+        }
+        return Block(cos, sin, masks, causal=whole and count > 1)
+
+    def _mask(self, entries: int, count: int, window: int | None) -> Tensor | None:
+        """0 where a new token may look, -inf where not; None where it may look everywhere."""
+        slides = window is not None and entries + count > window
+        if count == 1 and not slides:
+            return None
+        total = entries + count
+        # Entry j was token j: windows are not combined with dropped entries.
+        distance = torch.arange(entries, total, device=self.device)[:, None] - torch.arange(
+            total, device=self.device
+        )
+        hidden = distance < 0
+        if slides and window is not None:
+            hidden |= distance >= window
+        mask = torch.zeros(count, total, dtype=self.cache_dtype, device=self.device)
+        return mask.masked_fill_(hidden, float("-inf"))

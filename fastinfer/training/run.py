@@ -1,0 +1,156 @@
+"""The training loop: a target that learns from text, students that learn from it and from text."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+from tqdm import tqdm
+
+from fastinfer.training.corpus import Windows
+from fastinfer.training.recipe import CONTEXT, Recipe, build_optimizers
+
+Model = Any
+Stream = np.ndarray[Any, np.dtype[np.uint16]]
+
+DISTILL_SHARE = 0.8  # of KL; the rest is the text
+CHECKPOINT_SECONDS = 120.0
+POSITION_EDGES = (0, 64, 256, 512, 1024, 1536, CONTEXT)
+
+
+def logits_of(model: Model, ids: Tensor) -> Tensor:
+    """Logits [batch, length, vocab] in float32, the forward itself in bfloat16."""
+    with torch.autocast(ids.device.type, torch.bfloat16):
+        logits: Tensor = model(input_ids=ids, use_cache=False).logits
+    return logits.float()
+
+
+def text_loss(logits: Tensor, labels: Tensor) -> Tensor:
+    """Mean cross-entropy in nats per token."""
+    return functional.cross_entropy(logits.flatten(0, 1), labels.flatten())
+
+
+def mixed_labels(teacher: Tensor, labels: Tensor) -> Tensor:
+    """What a student learns from: the teacher's law, mixed with the text's own next token.
+
+    Cross-entropy against this mixture has the gradient of DISTILL_SHARE * KL(teacher || student)
+    plus the rest times the text's loss, at the price of one softmax. The KL part raises sum(min(p,
+    q)), which is a draft's acceptance.
+    """
+    mixture = teacher.softmax(-1).mul_(DISTILL_SHARE)
+    rest = torch.full_like(mixture[..., :1], 1.0 - DISTILL_SHARE)
+    return mixture.scatter_add_(-1, labels.unsqueeze(-1), rest)
+
+
+def distillation_loss(logits: Tensor, mixture: Tensor) -> Tensor:
+    """Cross-entropy against `mixed_labels`, in nats per token."""
+    return functional.cross_entropy(logits.flatten(0, 1), mixture.flatten(0, 1))
+
+
+class Run:
+    """One resumable run over `models`, all fed the same windows."""
+
+    def __init__(
+        self, name: str, models: dict[str, Model], recipe: Recipe, windows: Windows, folder: Path,
+        device: str,
+    ) -> None:  # fmt: skip
+        self.name = name
+        self.models = models
+        self.recipe = recipe
+        self.windows = windows
+        self.path = folder / f"{name}.pt"
+        self.device = device
+        self.step = 0
+        self.optimizers = {
+            role: build_optimizers(model.to(device), recipe) for role, model in models.items()
+        }
+        if self.path.exists():
+            self._load()
+
+    def train(self, losses: Callable[[Tensor, Tensor], dict[str, Tensor]]) -> None:
+        """Run to the end; `losses(ids, labels)` gives one loss per model."""
+        saved = time.monotonic()
+        bar = tqdm(
+            total=self.recipe.num_steps * self.recipe.batch_tokens,
+            initial=self.step * self.recipe.batch_tokens,
+            unit="token", unit_scale=True, desc=self.name, mininterval=5.0,
+        )  # fmt: skip
+        for model in self.models.values():
+            model.train()
+        while self.step < self.recipe.num_steps:
+            length, first = self.recipe.window_at(self.step)
+            count = self.recipe.batch_tokens // length
+            block = self.windows.batch(first, count, length).to(self.device)
+            values = losses(block[:, :-1], block[:, 1:])
+            torch.stack(list(values.values())).sum().backward()  # type: ignore[no-untyped-call]
+            self._update()
+            self.step += 1
+            bar.update(self.recipe.batch_tokens)
+            if self.step % 10 == 0:
+                bar.set_postfix({role: f"{loss.item():.3f}" for role, loss in values.items()})
+            if time.monotonic() - saved > CHECKPOINT_SECONDS:
+                self._save()
+                saved = time.monotonic()
+        bar.close()
+        self._save()
+
+    def _update(self) -> None:
+        factor = self.recipe.rate_at(self.step)
+        for role, optimizers in self.optimizers.items():
+            for optimizer in optimizers:
+                for group in optimizer.param_groups:
+                    group.setdefault("full_lr", group["lr"])
+                    group["lr"] = factor * group["full_lr"]
+                optimizer.step()
+            self.models[role].zero_grad(set_to_none=True)
+
+    def _save(self) -> None:
+        state = {
+            "step": self.step,
+            "models": {role: model.state_dict() for role, model in self.models.items()},
+            "optimizers": {
+                role: [o.state_dict() for o in optimizers]
+                for role, optimizers in self.optimizers.items()
+            },
+        }
+        partial = self.path.with_suffix(".partial")
+        torch.save(state, partial)
+        os.replace(partial, self.path)
+
+    def _load(self) -> None:
+        state = torch.load(self.path, map_location=self.device, weights_only=True)
+        self.step = state["step"]
+        for role, model in self.models.items():
+            model.load_state_dict(state["models"][role])
+            for optimizer, saved in zip(
+                self.optimizers[role], state["optimizers"][role], strict=True
+            ):
+                optimizer.load_state_dict(saved)
+
+
+@torch.no_grad()
+def heldout_losses(model: Model, stream: Stream, max_windows: int, device: str) -> Tensor:
+    """Mean loss at each position of a full window, in nats per token: [CONTEXT]."""
+    model.eval()
+    windows = Windows(stream, seed=0)
+    count = min(max_windows, (len(stream) - 1) // CONTEXT)
+    total = torch.zeros(CONTEXT)
+    for number in range(count):
+        block = windows.batch(number, 1, CONTEXT).to(device)
+        logits = logits_of(model, block[:, :-1])
+        total += functional.cross_entropy(logits[0], block[0, 1:], reduction="none").cpu()
+    return total / count
+
+
+def by_position(losses: Tensor) -> dict[str, float]:
+    """Mean loss between consecutive edges of `POSITION_EDGES`, keyed `"from-to"`."""
+    pairs = itertools.pairwise(POSITION_EDGES)
+    return {f"{a}-{b}": round(losses[a:b].mean().item(), 4) for a, b in pairs}

@@ -1,0 +1,89 @@
+"""Words and numbers as the page writes them. Every unit is written here and nowhere else."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from fastinfer.events import FinishReason, Origin, Role
+
+NOTHING = "–"
+
+
+@dataclass(frozen=True)
+class Label:
+    """What a thing is called, and one line of help."""
+
+    name: str
+    help: str
+
+
+ORIGIN_LABELS: dict[Origin, Label] = {
+    Origin.DRAFT: Label("draft", "Drafted by the small model, accepted by every verifier."),
+    Origin.INTERMEDIATE: Label(
+        "intermediate", "The middle model's own token, accepted by the target."
+    ),
+    Origin.RESAMPLED: Label("resampled", "The target's correction after it refused a draft."),
+    Origin.BONUS: Label("bonus", "The target's free token after a fully accepted block."),
+    Origin.TARGET: Label("target", "A plain step of the target: nothing was drafted."),
+}
+
+FIGURE_LABELS: dict[str, Label] = {
+    "ttft": Label("First token", "TTFT: time to the first token; reading the prompt is in it."),
+    "tpot": Label("Per token", "TPOT: decode time per token after the first."),
+    "speed": Label("Speed", "Tokens per second while decoding: 1 / TPOT."),
+    "speedup": Label(
+        "Against baseline",
+        "Baseline TPOT / this TPOT. Below 1× the method costs more than it saves.",
+    ),
+    "length": Label(
+        "Tokens per pass", "Mean accepted length: tokens committed per pass of the target."
+    ),
+    "accepted.intermediate": Label(
+        "Intermediate accepts", "Accepted / tested where the intermediate model verifies."
+    ),
+    "accepted.target": Label("Target accepts", "Accepted / tested where the target verifies."),
+    "drafting": Label("Time drafting", "Share of the decode time spent on drafting."),
+}
+
+REASONS: dict[FinishReason, str] = {
+    "eos": "the model ended the text",
+    "stop": "a stop text came",
+    "length": "the token limit is reached",
+    "context": "the context is full",
+}
+
+ROLE_ORDER = (Role.TARGET, Role.INTERMEDIATE, Role.DRAFT)
+
+
+def milliseconds(value: float | None) -> str:
+    """`34 ms`, `3.4 ms` or `2.10 s`."""
+    if value is None:
+        return NOTHING
+    if value >= 1000:
+        return f"{value / 1000:.2f} s"
+    return f"{value:.0f} ms" if value >= 100 else f"{value:.1f} ms"
+
+
+def percent(value: float | None) -> str:
+    """`61 %`."""
+    return NOTHING if value is None else f"{100 * value:.0f} %"
+
+
+def rate(value: float | None) -> str:
+    """`80.6 tok/s`."""
+    return NOTHING if value is None else f"{value:.1f} tok/s"
+
+
+def times(value: float | None) -> str:
+    """`1.62×`."""
+    return NOTHING if value is None else f"{value:.2f}×"
+
+
+def megabytes(num_bytes: int) -> str:
+    """`2.40 MB`, a million bytes each."""
+    return f"{num_bytes / 1e6:.2f} MB"
+
+
+def plural(number: int, word: str) -> str:
+    """`1 token`, `2 tokens`, `1,500 tokens`."""
+    return f"{number:,} {word}" if number == 1 else f"{number:,} {word}s"

@@ -1,0 +1,41 @@
+"""How the page looks, and the settings that Gradio 6 takes at launch instead of in Blocks.
+
+Colours of origins and chart lines live in assets/style.css, once each for the light and the dark theme.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import gradio as gr
+
+from fastinfer.ui.stream_view import ASSETS, plotly_js
+
+STYLE = ASSETS / "style.css"
+SYSTEM_FONTS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
+MONO_FONTS = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
+
+
+def theme() -> gr.themes.Base:
+    """Gradio's own theme in quiet colours and the system's fonts, so that no font is fetched."""
+    return gr.themes.Default(
+        primary_hue="blue",
+        secondary_hue="blue",
+        neutral_hue="slate",
+        radius_size="sm",
+        font=SYSTEM_FONTS,
+        font_mono=MONO_FONTS,
+    )
+
+
+def page_settings() -> dict[str, Any]:
+    """Arguments for `gr.mount_gradio_app`: looks, files that may be served, what is switched off."""
+    return {
+        "theme": theme(),
+        "css_paths": [str(STYLE)],
+        "allowed_paths": [str(plotly_js())],
+        "ssr_mode": False,
+        "run_history": False,  # it would keep visitors' prompts in their browser
+        "footer_links": ["settings"],
+        "show_error": False,  # our own errors carry their words; others would show internals
+    }

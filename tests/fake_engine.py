@@ -1,0 +1,90 @@
+"""An engine that says what it is told to: two steps, every origin, and a record of its request."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+
+from fastinfer.config import ConfigError, DecodeConfig
+from fastinfer.events import Event, Finished, Origin, Role, Stage, Started, Step, Token
+from fastinfer.options import ModelChoice
+
+TOKENS = (
+    (" old", Origin.TARGET),
+    (" man", Origin.DRAFT),
+    ("\nand", Origin.INTERMEDIATE),
+    ("", Origin.RESAMPLED),  # ends inside a character
+    ("é the", Origin.BONUS),
+)
+
+
+def token(text: str, origin: Origin, position: int) -> Token:
+    return Token(id=position, text=text, origin=origin, position=position, target_prob=0.5)
+
+
+def step(index: int, tokens: list[tuple[str, Origin]], first: int) -> Step:
+    tested = len(tokens) - 1
+    return Step(
+        index=index,
+        tokens=tuple(token(text, origin, first + i) for i, (text, origin) in enumerate(tokens)),
+        rejected=(),
+        stages=(
+            Stage(role=Role.TARGET, num_drafted=tested, num_tested=tested, num_accepted=tested),
+        ),
+        gamma=tested,
+        draft_ms=1.0,
+        verify_ms=2.0,
+        elapsed_ms=20.0 + 40.0 * index,
+        cache_tokens={Role.DRAFT: 8, Role.TARGET: 9},
+        cache_bytes={Role.DRAFT: 800_000, Role.TARGET: 1_500_000},
+    )
+
+
+class FakeEngine:
+    """Two steps with every origin, and a record of what it was asked."""
+
+    def __init__(
+        self,
+        tokens: tuple[tuple[str, Origin], ...] = TOKENS,
+        failure: BaseException | None = None,
+        method: str = "cascade",
+    ) -> None:
+        self.tokens = tokens
+        self.failure = failure
+        self.method = method
+        self.choice: ModelChoice | None = None
+        self.prompt: str | None = None
+        self.config: DecodeConfig | None = None
+        self.closed = False
+
+    def load(self, choice: ModelChoice) -> FakeEngine:
+        self.choice = choice
+        return self
+
+    def check(self, prompt: str, config: DecodeConfig) -> None:
+        if not prompt:
+            raise ConfigError("prompt", "is empty; give at least one character")
+
+    def stream(self, prompt: str, config: DecodeConfig) -> Generator[Event, None, None]:
+        self.prompt, self.config = prompt, config
+        try:
+            yield from self.events()
+        finally:
+            self.closed = True
+
+    def events(self) -> Iterator[Event]:
+        yield Started(
+            method=self.method,
+            rule="residual",
+            num_prompt_tokens=3,
+            max_new_tokens=5,
+            seed=11,
+            models={Role.DRAFT: "small", Role.TARGET: "large"},
+            dtype="float32",
+            device="cpu",
+        )
+        yield step(0, [self.tokens[0]], 3)
+        if self.failure is not None:
+            raise self.failure
+        yield step(1, list(self.tokens[1:]), 4)
+        text = "".join(text for text, _ in self.tokens)
+        yield Finished(reason="length", text=text, num_tokens=len(self.tokens), elapsed_ms=60.0)

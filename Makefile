@@ -12,10 +12,10 @@ RUNTIME := $(VENV)/.stamp-runtime
 DEV := $(VENV)/.stamp-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types format clean
+.PHONY: help demo test check lint types format cli-docs clean
 
 help: ## this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "  make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
 
 demo: $(RUNTIME) ## the page on http://127.0.0.1:7860 (HOST=… PORT=… to change)
 	$(BIN)/python app.py --host $(HOST) --port $(PORT)
@@ -35,6 +35,9 @@ types: $(DEV) ## mypy --strict on fastinfer/
 format: $(DEV) ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+cli-docs: $(DEV) ## write docs/cli.md from the command line's own help
+	$(BIN)/python -m scripts.cli_docs
 
 clean: ## remove .venv and every cache
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist *.egg-info

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 
 import gradio as gr
 import uvicorn
@@ -36,7 +35,7 @@ def main() -> None:
     try:
         app = build_app(load(args.preset))
     except ConfigError as error:
-        sys.exit(f"app.py: {error}")
+        parser.exit(2, f"app.py: {error}\n")
     print(f"fastinfer is ready: http://{args.host}:{args.port}", flush=True)
     uvicorn.run(
         app, host=args.host, port=args.port, log_level="warning", timeout_graceful_shutdown=1

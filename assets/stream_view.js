@@ -38,7 +38,9 @@ function draw(name) { // the whole chart: at a new run and at a change of theme
   const layout = resolved(spec.layout);
   layout.uirevision = head; // a zoom lasts as long as the run
   layout.xaxis.range = [0, length || 1];
-  const traces = resolved(spec.traces).map((trace, i) => ({ ...trace, ...data[i] }));
+  // Plotly gets copies: it extends the arrays that it was given.
+  const copy = (series) => Object.fromEntries(Object.entries(series).map(([key, list]) => [key, [...list]]));
+  const traces = resolved(spec.traces).map((trace, i) => ({ ...trace, ...copy(data[i]) }));
   window.Plotly.react(node, traces, layout, { displayModeBar: false, responsive: false });
 }
 
@@ -64,14 +66,10 @@ function extend() {
       update.y.push(own.map((p) => p[2]));
       if (update.text) update.text.push(own.map((p) => p[3] || ''));
     }
-    // Plotly keeps arrays of its own, so ours are extended beside it, for the next change of theme.
+    // Ours are extended beside Plotly's, for the next change of theme.
     traces.forEach((trace, i) => Object.keys(update).forEach((key) => chart.data[trace][key].push(...update[key][i])));
-    if (window.Plotly) draw_more(chart.node, update, traces);
+    if (window.Plotly) window.Plotly.extendTraces(chart.node, update, traces);
   }
-}
-
-function draw_more(node, update, traces) {
-  if (node.data[traces[0]].x !== undefined) window.Plotly.extendTraces(node, update, traces);
 }
 
 function addPoints(points) {
@@ -122,6 +120,7 @@ function reset(run) {
   output.textContent = '';
   tip.hidden = true;
   box.scrollTop = box.scrollHeight;
+  if (root.getBoundingClientRect().top > 0.7 * innerHeight) root.scrollIntoView(); // a phone: form above, view below
   clearTimeout(timer);
   timer = null;
   pending = new Map();

@@ -47,15 +47,11 @@ class Load(Protocol):
 
 
 def run() -> NoReturn:
-    """Be the process: `main`, with the streams left so that nothing complains at exit."""
+    """Be the process: `main` on the real streams."""
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal may lack a character
-    code = main()
-    if code == EXIT_BROKEN_PIPE:
-        # Python flushes stdout once more at exit, and nobody reads it any longer.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-    sys.exit(code)
+    sys.exit(main())
 
 
 def main(argv: Sequence[str] | None = None, *, load: Load | None = None) -> int:

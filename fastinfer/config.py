@@ -156,6 +156,8 @@ class DecodeConfig:
         _integer("max_new_tokens", self.max_new_tokens, 1)
         _integer("min_new_tokens", self.min_new_tokens, 0)
         _integer("rounds", self.rounds, 1, MAX_GAMMA)
+        if not isinstance(self.ignore_eos, bool):
+            raise ConfigError("ignore_eos", f"must be true or false, not {self.ignore_eos!r}")
         if self.min_new_tokens > self.max_new_tokens:
             raise ConfigError(
                 "min_new_tokens", f"must be at most max_new_tokens ({self.max_new_tokens})"
@@ -199,7 +201,7 @@ class DecodeConfig:
             rule=rule,
             sampling=SamplingConfig(**sampling),
             gamma=GammaConfig(**gamma),
-            inner_gamma=GammaConfig(**inner_gamma),
+            inner_gamma=_inner_gamma(inner_gamma),
             **given,
         )
 
@@ -213,6 +215,16 @@ class DecodeConfig:
         flat |= {flat_name: getattr(self.gamma, key) for key, flat_name in _GAMMA_FIELDS.items()}
         flat["inner_gamma"] = self.inner_gamma.initial
         return flat
+
+
+def _inner_gamma(values: Mapping[str, Any]) -> GammaConfig:
+    """The intermediate's block; its start is `inner_gamma` to the user."""
+    try:
+        return GammaConfig(**values)
+    except ConfigError as error:
+        raise ConfigError(
+            "inner_gamma" if error.field == "gamma" else error.field, error.message
+        ) from None
 
 
 _SAMPLING_FIELDS = tuple(f.name for f in dataclasses.fields(SamplingConfig))

@@ -261,7 +261,7 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--rounds",
         metavar="N",
-        help=f"cascade: at most so many of those make one block (default {default['rounds']})",
+        help=f"cascade: most inner rounds in one of the target's (default {default['rounds']})",
     )
 
 

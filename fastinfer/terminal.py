@@ -129,6 +129,7 @@ def table(stats: RunStats) -> str:
         ("speed", _figure(stats.tokens_per_second, "{:.1f} tok/s after the first token")),
         ("mean accepted", _figure(stats.mean_accepted_length, "{:.2f} tokens a target pass")),
         *_acceptance(stats),
+        ("time", f"drafting {stats.draft_ms:.1f} ms, verifying {stats.verify_ms:.1f} ms"),
         ("origins", _origins(stats)),
         ("KV cache", _cache(stats)),
         *_request(stats.started),
@@ -148,6 +149,8 @@ def _tokens(stats: RunStats) -> str:
 
 
 def _acceptance(stats: RunStats) -> list[tuple[str, str]]:
+    if stats.started is not None and stats.started.method == "autoregressive":
+        return []
     rows = []
     for role, counts in stats.stages.items():
         rows.append(("accepted", f"by the {role.value}: {_stage(counts)}"))

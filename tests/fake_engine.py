@@ -47,10 +47,12 @@ class FakeEngine:
         tokens: tuple[tuple[str, Origin], ...] = TOKENS,
         failure: BaseException | None = None,
         method: str = "cascade",
+        target: str = "large",
     ) -> None:
         self.tokens = tokens
         self.failure = failure
         self.method = method
+        self.target = target
         self.choice: ModelChoice | None = None
         self.prompt: str | None = None
         self.config: DecodeConfig | None = None
@@ -66,6 +68,11 @@ class FakeEngine:
 
     def stream(self, prompt: str, config: DecodeConfig) -> Generator[Event, None, None]:
         self.prompt, self.config = prompt, config
+        # Held, so that a stream which nobody closes stays open.
+        self.running = self._stream()
+        return self.running
+
+    def _stream(self) -> Generator[Event, None, None]:
         try:
             yield from self.events()
         finally:
@@ -78,7 +85,7 @@ class FakeEngine:
             num_prompt_tokens=3,
             max_new_tokens=5,
             seed=11,
-            models={Role.DRAFT: "small", Role.TARGET: "large"},
+            models={Role.DRAFT: "small", Role.TARGET: self.target},
             dtype="float32",
             device="cpu",
         )

@@ -1,7 +1,7 @@
 """The three live charts as plain dictionaries that Plotly understands. Pure.
 
-A colour is written `var(--name)`: assets/style.css gives each name a value for the light and one for the
-dark theme, and the view looks it up, so that charts follow the theme. Traces start empty and are extended.
+A colour is written `var(--name)`: assets/style.css gives each name a value for either theme, and
+the view looks it up, so that charts follow the theme. Traces start empty and are extended.
 """
 
 from __future__ import annotations

@@ -10,14 +10,15 @@ from fastinfer.ui.generate_tab import generate_tab
 from fastinfer.ui.run import TextEngine
 
 INTRO = """# fastinfer
-Small models guess ahead, a larger one checks, and the text keeps the larger one's law. Watch it happen."""
+Small models guess ahead, a larger one checks, and the text keeps the larger one's law."""
 
 
 def build_demo(engine: TextEngine) -> gr.Blocks:
     """The page. Mount it with `theme.page_settings()`."""
     # Gradio reports usage by default; here only where the user switched that on.
     analytics = os.environ.get("GRADIO_ANALYTICS_ENABLED") == "True"
-    with gr.Blocks(title="fastinfer", analytics_enabled=analytics, fill_width=True) as demo:
+    demo = gr.Blocks(title="fastinfer", analytics_enabled=analytics, fill_width=True)
+    with demo:
         gr.Markdown(INTRO, elem_classes="fi-intro")
         with gr.Tab("Generate", id="generate"):
             generate_tab(engine)

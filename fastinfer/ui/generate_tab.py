@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import gradio as gr
 from gradio.components import Component
@@ -14,10 +14,12 @@ from fastinfer.events import Role
 from fastinfer.ui.charts import live_charts
 from fastinfer.ui.form import FIELDS
 from fastinfer.ui.handlers import GenerateHandler
+from fastinfer.ui.labels import METHOD_LABELS
 from fastinfer.ui.run import TextEngine
-from fastinfer.ui.stream_view import ASSETS, StreamView
+from fastinfer.ui.stream_view import ASSETS, over_js, stream_view
 
-PRIVATE = {"api_visibility": "private"}
+PRIVATE: Literal["private"] = "private"  # no event of the page is part of the API
+VIEW = "generate-view"
 ENGINE_QUEUE = "engine"  # every event that decodes shares this queue, so one runs at a time
 
 
@@ -36,13 +38,15 @@ def generate_tab(engine: TextEngine) -> None:
         with gr.Column(scale=2, min_width=330, elem_classes="fi-form"):
             prompt = _prompt()
             with gr.Row(elem_classes="fi-buttons"):
-                start = gr.Button("Generate", variant="primary", elem_id="generate")
-                stop = gr.Button("Stop", variant="stop", interactive=False, elem_id="stop")
+                start = gr.Button("Generate", variant="primary", min_width=100, elem_id="generate")
+                stop = gr.Button(
+                    "Stop", variant="stop", interactive=False, min_width=100, elem_id="stop"
+                )
             status = gr.Markdown("", elem_id="status", elem_classes="fi-status", min_height=18)
             named: dict[str, Component] = {"method": _method(roles)}
             named |= _basics() | _drafting(roles) | _sampling()
         with gr.Column(scale=5, min_width=330):
-            view = StreamView(live_charts(), elem_id="generate-view")
+            view = stream_view(live_charts(), VIEW)
     form = Form(prompt=prompt, fields=tuple(named[name] for name in FIELDS))
     _wire(GenerateHandler(engine), form, start, stop, status, view)
 
@@ -63,7 +67,7 @@ def _prompt() -> gr.Textbox:
         example_labels=[example["name"] for example in examples],
         cache_examples=False,
         label="Examples",
-        **PRIVATE,
+        api_visibility=PRIVATE,
     )
     return prompt
 
@@ -72,10 +76,10 @@ def _method(roles: set[Role]) -> gr.Radio:
     # Without a draft model one can still draft by prompt lookup.
     available = [name for name in METHODS if name != "cascade" or Role.INTERMEDIATE in roles]
     return gr.Radio(
-        available,
+        [(METHOD_LABELS[name], name) for name in available],
         value=available[-1],
         label="Method",
-        info="Cascade: draft, then intermediate, then target. All give the target's own law.",
+        info="All give text of the target's own law.",
         elem_id="method",
     )
 
@@ -93,7 +97,7 @@ def _drafting(roles: set[Role]) -> dict[str, Component]:
         with gr.Row():
             policy = gr.Dropdown(
                 list(GAMMA_POLICIES),
-                value="aimd",
+                value="additive",
                 label="γ policy",
                 info="How γ moves.",
                 min_width=110,
@@ -170,10 +174,12 @@ def _wire(
     start: gr.Button,
     stop: gr.Button,
     status: gr.Markdown,
-    view: StreamView,
+    view: gr.HTML,
 ) -> None:
     buttons = [start, stop]
-    busy = start.click(_busy, None, buttons, queue=False, show_progress="hidden", **PRIVATE)
+    busy = start.click(
+        _busy, None, buttons, queue=False, show_progress="hidden", api_visibility=PRIVATE
+    )
     run = busy.then(
         handler.generate,
         [form.prompt, *form.fields],
@@ -183,13 +189,27 @@ def _wire(
         show_progress_on=[status],
         concurrency_id=ENGINE_QUEUE,
         concurrency_limit=1,
-        **PRIVATE,
+        api_visibility=PRIVATE,
     )
     # `then` fires after success, failure and Stop alike.
     run.then(
-        _idle, None, buttons, js=view.over_js(), queue=False, show_progress="hidden", **PRIVATE
+        _idle,
+        None,
+        buttons,
+        js=over_js(VIEW),
+        queue=False,
+        show_progress="hidden",
+        api_visibility=PRIVATE,
     )
-    stop.click(_idle, None, buttons, cancels=[run], queue=False, show_progress="hidden", **PRIVATE)
+    stop.click(
+        _idle,
+        None,
+        buttons,
+        cancels=[run],
+        queue=False,
+        show_progress="hidden",
+        api_visibility=PRIVATE,
+    )
 
 
 def _busy() -> tuple[dict[str, Any], dict[str, Any]]:

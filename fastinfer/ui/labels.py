@@ -27,6 +27,12 @@ ORIGIN_LABELS: dict[Origin, Label] = {
     Origin.TARGET: Label("target", "A plain step of the target: nothing was drafted."),
 }
 
+METHOD_LABELS = {
+    "autoregressive": "Autoregressive: the target alone",
+    "speculative": "Speculative: draft, then target",
+    "cascade": "Cascade: draft, intermediate, target",
+}
+
 FIGURE_LABELS: dict[str, Label] = {
     "ttft": Label("First token", "TTFT: time to the first token; reading the prompt is in it."),
     "tpot": Label("Per token", "TPOT: decode time per token after the first."),
@@ -70,8 +76,10 @@ def percent(value: float | None) -> str:
 
 
 def rate(value: float | None) -> str:
-    """`80.6 tok/s`."""
-    return NOTHING if value is None else f"{value:.1f} tok/s"
+    """`80.6 tok/s`, `1,250 tok/s`."""
+    if value is None:
+        return NOTHING
+    return f"{value:.1f} tok/s" if value < 100 else f"{value:,.0f} tok/s"
 
 
 def times(value: float | None) -> str:

@@ -36,7 +36,7 @@ class Recorder:
         self._baseline_ms: float | None = None
 
     def open(self, run_id: str, prompt: str) -> str:
-        """The first line: `run_id` differs from run to run, so that the view knows a fresh start."""
+        """The first lines. `run_id` differs from run to run, so the view knows a fresh start."""
         head = {"run": run_id, "prompt": prompt, "length": self._config.max_new_tokens}
         baseline = ""
         if self._config.method == "autoregressive":
@@ -204,6 +204,6 @@ def _text(values: Mapping[str, str]) -> str:
 
 
 def _line(**record: object) -> str:
-    # "<" is escaped because gradio warns about a script tag in any value that looks like holding one.
+    # "<" is escaped because gradio warns of a script tag in any value that seems to hold one.
     body = json.dumps(record, ensure_ascii=False, separators=(",", ":"))
     return body.replace("<", "\\u003c") + "\n"

@@ -1,7 +1,7 @@
 """What one press of Generate makes the engine do: warm-up, baseline, then the run itself.
 
-One stream of messages, without threads or gradio, so that a test can walk it step by step. Closing the
-stream closes whichever engine stream is open under it.
+One stream of messages, without threads or gradio, so that a test can walk it step by step. Closing
+it closes whichever engine stream is open under it.
 """
 
 from __future__ import annotations
@@ -67,8 +67,8 @@ Message = Phase | Baseline | Tick | Event
 class Runs:
     """Makes runs on one engine, and remembers which methods are warm.
 
-    A first pass through a method pays for allocations and lazy kernels, which would make that method
-    look slow; so each method first decodes a few tokens that nobody sees.
+    A first pass through a method pays for allocations and lazy kernels, which would make it look
+    slow; so each method first decodes a few tokens that nobody sees.
     """
 
     def __init__(self, engine: TextEngine) -> None:

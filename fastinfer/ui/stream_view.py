@@ -1,7 +1,7 @@
-"""StreamView: coloured tokens, figures and live charts in one gr.HTML, fed by a string that only grows.
+"""The stream view: coloured tokens, figures and live charts in one gr.HTML with a growing value.
 
-The skeleton is built once from our own words. Text of models and people never goes through a template:
-gr.HTML evaluates templates, so such text travels in `value` and is set by textContent in the script.
+The skeleton is built once from our own words. Text of models and people never goes through a
+template, which gr.HTML would evaluate: it travels in `value` and the script sets it by textContent.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import importlib.util
 from collections.abc import Iterable
 from html import escape
 from pathlib import Path
-from typing import Any
 
 import gradio as gr
 
@@ -19,6 +18,7 @@ from fastinfer.ui.charts import Chart, Key
 from fastinfer.ui.labels import FIGURE_LABELS, NOTHING, ORIGIN_LABELS, Label
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
+PLACEHOLDER = "The text appears here, each token in the colour of its origin."
 
 
 def plotly_js() -> Path:
@@ -29,31 +29,29 @@ def plotly_js() -> Path:
     return Path(spec.origin).parent / "package_data" / "plotly.min.js"
 
 
-class StreamView(gr.HTML):
-    """One run, live. Its value is the JSONL text that `records.Recorder` writes."""
+def stream_view(charts: Iterable[Chart], elem_id: str) -> gr.HTML:
+    """A live view of one run. Its value is the JSONL text that `records.Recorder` writes.
 
-    def __init__(self, charts: Iterable[Chart], **kwargs: Any) -> None:
-        charts = tuple(charts)
-        super().__init__(
-            value="",
-            html_template=skeleton(charts),
-            js_on_load=(ASSETS / "stream_view.js").read_text(encoding="utf-8"),
-            apply_default_css=False,
-            head=f'<script src="/gradio_api/file={plotly_js()}"></script>',
-            charts=[chart.to_mapping() for chart in charts],
-            **kwargs,
-        )
+    A function and not a subclass: of every subclass gradio writes a .pyi file into the sources.
+    """
+    charts = tuple(charts)
+    return gr.HTML(
+        value="",
+        elem_id=elem_id,
+        html_template=skeleton(charts),
+        js_on_load=(ASSETS / "stream_view.js").read_text(encoding="utf-8"),
+        apply_default_css=False,
+        head=f'<script src="/gradio_api/file={plotly_js()}"></script>',
+        charts=[chart.to_mapping() for chart in charts],
+    )
 
-    def over_js(self) -> str:
-        """Script for an event's `js=`: tells this view that its run is over, however it ended."""
-        return (
-            f"() => {{ document.querySelector('#{self.elem_id} .fi-view')"
-            "?.dispatchEvent(new Event('fi-over')); }"
-        )
 
-    def api_info(self) -> dict[str, Any]:
-        """The value's type for the API page."""
-        return {"type": "string", "description": "JSON lines, one record each"}
+def over_js(elem_id: str) -> str:
+    """Script for an event's `js=`: tells that view that its run is over, however it ended."""
+    return (
+        f"() => {{ document.querySelector('#{elem_id} .fi-view')"
+        "?.dispatchEvent(new Event('fi-over')); }"
+    )
 
 
 def skeleton(charts: Iterable[Chart]) -> str:
@@ -64,15 +62,16 @@ def skeleton(charts: Iterable[Chart]) -> str:
     return (
         '<section class="fi-view" data-state="idle" data-only="">'
         '<header class="fi-state"><span class="fi-dot"></span>'
-        '<strong data-text="phase">Ready</strong><span class="fi-run" data-text="run"></span></header>'
+        '<strong data-text="phase">Ready</strong>'
+        '<span class="fi-run" data-text="run"></span></header>'
         f'<dl class="fi-figures">{figures}</dl>'
-        f'<div class="fi-legend" role="group" aria-label="Origin of each token; press to single out">'
+        '<div class="fi-legend" role="group" aria-label="Origins; press one to single it out">'
         f"{keys}</div>"
         '<div class="fi-tokens" tabindex="0" role="region" aria-label="Text" aria-live="off">'
-        '<span class="fi-prompt">The text appears here, each token in the colour of its origin.</span>'
+        f'<span class="fi-prompt">{PLACEHOLDER}</span>'
         '<span class="fi-output"></span></div>'
         f'<div class="fi-charts">{plots}</div>'
-        f'<p class="fi-note" data-text="baseline"></p>'
+        '<p class="fi-note" data-text="baseline"></p>'
         '<p class="fi-summary" role="status" aria-live="polite"></p>'
         '<div class="fi-tip" role="tooltip" hidden></div>'
         "</section>"
@@ -90,7 +89,8 @@ def _legend_key(origin: Origin) -> str:
     label = ORIGIN_LABELS[origin]
     return (
         f'<button type="button" class="fi-key" data-origin="{origin}" aria-pressed="false" '
-        f'title="{escape(label.help)}"><span class="fi-swatch fi-{origin}">{escape(label.name)}</span>'
+        f'title="{escape(label.help)}">'
+        f'<span class="fi-swatch fi-{origin}">{escape(label.name)}</span>'
         f'<b data-text="count.{origin}">0</b></button>'
     )
 

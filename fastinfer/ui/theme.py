@@ -1,6 +1,6 @@
 """How the page looks, and the settings that Gradio 6 takes at launch instead of in Blocks.
 
-Colours of origins and chart lines live in assets/style.css, once each for the light and the dark theme.
+Colours of origins and chart lines live in assets/style.css, for the light and the dark theme.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def theme() -> gr.themes.Base:
 
 
 def page_settings() -> dict[str, Any]:
-    """Arguments for `gr.mount_gradio_app`: looks, files that may be served, what is switched off."""
+    """Arguments for `gr.mount_gradio_app`: looks, files that may be served, what is off."""
     return {
         "theme": theme(),
         "css_paths": [str(STYLE)],

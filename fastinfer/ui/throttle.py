@@ -39,8 +39,9 @@ class Worker(Generic[T]):
     def batches(self, job: Generator[T, None, None]) -> Generator[list[T], None, None]:
         """The job's items in order, grouped; an empty batch means that nothing came for a while.
 
-        Closing this generator ends the job after its current item: the job is then closed in its own
-        thread, never in the caller's. An exception of the job is raised here, after its last items.
+        Closing this generator ends the job after its current item: the job is then closed in its
+        own thread, never in the caller's. An exception of the job is raised here, after its last
+        items.
         """
         inbox: queue.SimpleQueue[T | _End] = queue.SimpleQueue()
         stop = threading.Event()

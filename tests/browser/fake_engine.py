@@ -1,13 +1,14 @@
 """An engine without weights: deterministic events that follow the contract of fastinfer.events.
 
-The page's tests need text with traps in it, known origins and a pace of their own; a model gives none of these.
+The page's tests need text with traps in it, known origins and a pace of their own. A model gives
+none of these.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Generator
-from itertools import cycle
+from itertools import chain, cycle, islice
 
 from fastinfer.config import ConfigError, DecodeConfig
 from fastinfer.engine import EngineInfo
@@ -16,7 +17,8 @@ from fastinfer.events import Event, Finished, Origin, Role, Stage, Started, Step
 # Everything that a template, an HTML parser or a careless decoder could trip over.
 TRAPS = (
     " The", " sea", " ${x}", " {{x}}", " <img src=x onerror=\"window.pwned=1\">", "\n", "\n\n",
-    "\t", " 🌊", " 海は", " שלום", " &amp;", " `code`", " </span>", "  two", " $HOME", "<script>", " end",
+    "\t", " 🌊", " 海は", " שלום", " &amp;", " `code`", " </span>", "  two",
+    " $HOME", "<script>", " end",
 )  # fmt: skip
 LIVE_BYTES = {Role.TARGET: 12288, Role.INTERMEDIATE: 4096, Role.DRAFT: 1024}
 FAKE_SEED = 4242
@@ -38,7 +40,7 @@ ROUNDS: dict[str, tuple[tuple[Origin, ...], ...]] = {
 
 
 class FakeEngine:
-    """Yields a step per round, `pace_s` apart. `open_streams` tells whether anything is left running."""
+    """A step per round, `pace_s` apart. `open_streams` tells whether anything is left running."""
 
     def __init__(self, words: tuple[str, ...] = TRAPS, pace_s: float = 0.0) -> None:
         self.info = EngineInfo(
@@ -49,11 +51,17 @@ class FakeEngine:
             context=2048,
         )
         self.words = words
-        self.pace_s = pace_s
         self.open_streams = 0
-        self.requests: list[DecodeConfig] = []
-        self.fail_at: int | None = None  # the round in which the engine breaks
         self.closed = threading.Event()
+        self.reset(pace_s)
+
+    def reset(self, pace_s: float = 0.0) -> None:
+        """Forget what was asked and said."""
+        self.pace_s = pace_s
+        self.most_streams = 0  # open at the same time
+        self.requests: list[DecodeConfig] = []
+        self.steps: list[Step] = []  # of the latest stream
+        self.fail_at: int | None = None  # the round in which the engine breaks
 
     def check(self, prompt: str, config: DecodeConfig) -> None:
         if not prompt:
@@ -62,7 +70,9 @@ class FakeEngine:
     def stream(self, prompt: str, config: DecodeConfig) -> Generator[Event, None, None]:
         self.check(prompt, config)
         self.requests.append(config)
+        self.steps = []
         self.open_streams += 1
+        self.most_streams = max(self.most_streams, self.open_streams)
         self.closed.clear()
         try:
             yield from self._events(prompt, config)
@@ -95,7 +105,9 @@ class FakeEngine:
             made += len(tokens)
             text += "".join(token.text for token in tokens)
             elapsed_ms += 10.0 if index else 0.0
-            yield _step(index, tokens, roles, start + made, elapsed_ms)
+            step = _step(index, tokens, roles, start + made, elapsed_ms)
+            self.steps.append(step)
+            yield step
             if made >= config.max_new_tokens:
                 break
         yield Finished(reason="length", text=text, num_tokens=made, elapsed_ms=elapsed_ms)
@@ -108,6 +120,11 @@ class FakeEngine:
 def cycle_after_prefill(method: str) -> Generator[tuple[Origin, ...], None, None]:
     yield (Origin.TARGET,)
     yield from cycle(ROUNDS[method])
+
+
+def origins_of(method: str, count: int) -> list[Origin]:
+    """Origins of the first `count` tokens of a run."""
+    return list(islice(chain.from_iterable(cycle_after_prefill(method)), count))
 
 
 def _token(text: str, origin: Origin, position: int) -> Token:

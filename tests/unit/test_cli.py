@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -53,6 +54,7 @@ def test_text_goes_to_stdout_and_figures_to_stderr(capsys: pytest.CaptureFixture
     assert rows["speed"] == "100.0 tok/s after the first token"
     assert rows["mean accepted"] == "4.00 tokens a target pass"
     assert rows["accepted"] == "by the target: 100% (3 of 3 tested, 3 drafted)"
+    assert rows["time"] == "drafting 1.0 ms, verifying 2.0 ms"
     assert rows["origins"] == "draft 1, intermediate 1, resampled 1, bonus 1, target 1"
     assert rows["KV cache"] == "draft 8 entries 0.80 MB, target 9 entries 1.50 MB"
     assert rows["models"] == "draft small, target large"
@@ -86,6 +88,17 @@ def test_a_text_with_a_last_line_break_gets_no_second_one(
         engine=FakeEngine((("a", Origin.TARGET), ("b\n", Origin.DRAFT))),
     )
     assert capsys.readouterr().out == "ab\n"
+
+
+def test_the_baseline_has_no_acceptance_to_speak_of(capsys: pytest.CaptureFixture[str]) -> None:
+    generate("--prompt", "x", engine=FakeEngine(method="autoregressive"))
+    assert "accepted by" not in " ".join(capsys.readouterr().err.split())
+
+
+def test_escape_sequences_in_a_model_s_name_are_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    engine = FakeEngine(target="large\x1b[2J")
+    generate("--prompt", "x", engine=engine)
+    assert "target large\u241b[2J" in capsys.readouterr().err
 
 
 def test_json_prints_each_event_on_a_line_and_nothing_else(
@@ -213,46 +226,89 @@ def test_logits_that_are_not_finite_end_the_run_with_one_line(
     assert capsys.readouterr() == (" old\n", f"error: {failure}\n")
 
 
-def test_a_reader_that_goes_away_ends_the_run_quietly() -> None:
-    """A real process whose stdout is closed by its reader, as by `| head -c 1`."""
+def test_a_write_that_fails_closes_the_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Closed(io.StringIO):
+        def write(self, text: str) -> int:
+            raise BrokenPipeError
+
+    monkeypatch.setattr(sys, "stdout", Closed())
+    code, engine = generate("--prompt", "x")
+    assert code == cli.EXIT_BROKEN_PIPE
+    assert engine.closed
+
+
+# After its first step it waits until its standard input ends.
+PATIENT = """
+class Fake(FakeEngine):
+    def events(self):
+        for event in super().events():
+            yield event
+            if getattr(event, "index", None) == 0:
+                sys.stdin.read()
+"""
+
+
+def start(engine: str, **environ: str) -> subprocess.Popen[bytes]:
+    """A real process that runs `generate` on an engine, which is given as source text."""
     script = (
-        "import sys, functools; sys.path.insert(0, 'tests')\n"
+        "import functools, sys\n"
         "from fake_engine import FakeEngine\n"
         "from fastinfer import cli\n"
+        f"{engine}\n"
         "sys.argv = ['fastinfer', 'generate', '--prompt', 'x']\n"
-        "class Endless(FakeEngine):\n"
-        "    def events(self):\n"
-        "        while True: yield from super().events()\n"
-        "cli.main = functools.partial(cli.main, load=Endless().load)\n"
+        "cli.main = functools.partial(cli.main, load=Fake().load)\n"
         "cli.run()\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, "-c", script], cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    return subprocess.Popen(
+        [sys.executable, "-c", script],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "tests"), **environ},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
     )
-    assert process.stdout is not None
-    assert process.stderr is not None
-    with process.stderr as stderr:
-        with process.stdout as stdout:
-            assert stdout.read(4) == b" old"
-        assert stderr.read() == b""
-    assert process.wait(timeout=60) == cli.EXIT_BROKEN_PIPE
+
+
+def test_text_leaves_the_process_before_the_run_ends() -> None:
+    with start(PATIENT) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.read(4) == b" old"  # while the engine waits for its input to end
+        process.stdin.close()
+        assert process.stdout.read() == " man\nandé the\n".encode()
+    assert process.returncode == 0
+
+
+def test_a_reader_that_goes_away_ends_the_run_quietly() -> None:
+    """As `| head -c 4` does."""
+    endless = (
+        "class Fake(FakeEngine):\n"
+        "    def events(self):\n"
+        "        while True: yield from super().events()\n"
+    )
+    with start(endless) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(4) == b" old"
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == cli.EXIT_BROKEN_PIPE
+
+
+def test_ctrl_c_at_a_real_process() -> None:
+    with start(PATIENT) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        assert process.stdout.read(4) == b" old"
+        process.send_signal(signal.SIGINT)
+        errors = process.stderr.read().decode()
+    assert process.returncode == 130
+    assert "interrupted" in errors
+    assert "Traceback" not in errors
 
 
 def test_a_character_that_the_terminal_lacks_is_no_crash() -> None:
-    script = (
-        "import sys, functools; sys.path.insert(0, 'tests')\n"
-        "from fake_engine import FakeEngine\n"
-        "from fastinfer import cli\n"
-        "sys.argv = ['fastinfer', 'generate', '--prompt', 'x']\n"
-        "cli.main = functools.partial(cli.main, load=FakeEngine().load)\n"
-        "cli.run()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        cwd=ROOT,
-        capture_output=True,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-        timeout=60,
-    )
-    assert done.returncode == 0, done.stderr
-    assert done.stdout == b" old man\nand? the\n"
+    with start("Fake = FakeEngine", PYTHONIOENCODING="ascii") as process:
+        out, errors = process.communicate(timeout=60)
+    assert process.returncode == 0, errors
+    assert out == b" old man\nand? the\n"

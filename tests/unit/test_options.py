@@ -154,6 +154,7 @@ def test_a_bad_value_is_named_in_one_line(
         ([], "prompt: is missing"),
         (["--prompt", ""], "prompt: is empty"),
         (["--prompt", "\udcff"], "prompt: must be a text in UTF-8"),
+        (["--prompt", "x", "--stop", "\udcff"], "stop: must be a text in UTF-8"),
         (["--prompt-file", "no/such/file"], "prompt_file: no/such/file: No such file or directory"),
     ],
 )

@@ -1,0 +1,416 @@
+"""The page in Chromium: what a visitor sees is what the engine said."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from itertools import cycle, islice
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fastinfer.events import Origin
+from tests.browser.conftest import Site, Visit, serving, wait_until
+from tests.browser.fake_engine import FAKE_SEED, TRAPS, origins_of
+
+pytestmark = pytest.mark.browser
+
+Open = Callable[..., Visit]
+NANO = Path(__file__).resolve().parents[2] / "assets" / "models" / "nano"
+NASTY = "${x} {{x}} <img src=x onerror=\"window.pwned=1\"> `${console.error(1)}` 🌊 海は שלום\n\ttab"
+
+
+def run(visit: Visit) -> None:
+    """Press Generate and wait for the end."""
+    visit.page.click("#generate")
+    wait_for_state(visit, "done")
+
+
+def wait_for_state(visit: Visit, state: str) -> None:
+    visit.page.wait_for_selector(f".fi-view[data-state={state}]")
+
+
+def wait_for_tokens(visit: Visit, count: int) -> None:
+    visit.page.wait_for_function(f"document.querySelectorAll('.fi-token').length >= {count}")
+
+
+def spans(visit: Visit) -> list[dict[str, str]]:
+    found: list[dict[str, str]] = visit.page.eval_on_selector_all(
+        ".fi-output > *",
+        "all => all.map(s => ({tag: s.tagName, text: s.textContent, classes: s.className,"
+        " children: s.childElementCount}))",
+    )
+    return found
+
+
+def text_of(visit: Visit, selector: str) -> str:
+    return str(visit.page.eval_on_selector(selector, "node => node.textContent"))
+
+
+def counts(visit: Visit) -> dict[str, int]:
+    return {o.value: int(text_of(visit, f"[data-text='count.{o}']")) for o in Origin}
+
+
+def enabled(visit: Visit, name: str) -> bool:
+    return bool(visit.page.is_enabled(f"#{name}"))
+
+
+def set_number(visit: Visit, name: str, value: str) -> None:
+    visit.page.fill(f"#{name} input", value)
+
+
+def chart(visit: Visit, name: str) -> list[dict[str, Any]]:
+    traces: list[dict[str, Any]] = visit.page.eval_on_selector(
+        f"[data-chart={name}]",
+        "node => node.data.map(t => ({x: [...t.x], y: [...t.y], text: t.text ? [...t.text] : null}))",
+    )
+    return traces
+
+
+@pytest.mark.parametrize("method", ["autoregressive", "speculative", "cascade"])
+def test_spans_are_the_tokens_with_their_origins(site: Site, visit: Open, method: str) -> None:
+    opened = visit(site.url)
+    opened.page.check(f"#method input[value={method}]")
+    run(opened)
+    seen = spans(opened)
+    assert [s["text"] for s in seen] == list(islice(cycle(TRAPS), 160))
+    expected = [f"fi-{origin}" for origin in origins_of(method, 160)]
+    assert [s["classes"].split()[1] for s in seen] == expected
+    assert all(s["tag"] == "SPAN" and s["children"] == 0 for s in seen)
+    assert opened.outside == []
+
+
+def test_legend_counts_add_up(site: Site, visit: Open) -> None:
+    opened = visit(site.url)
+    run(opened)
+    origins = origins_of("cascade", 160)
+    assert counts(opened) == {o.value: origins.count(o) for o in Origin}
+    assert sum(counts(opened).values()) == len(spans(opened))
+
+
+def test_figures_seed_and_baseline_are_shown(site: Site, visit: Open) -> None:
+    opened = visit(site.url)
+    run(opened)
+    assert text_of(opened, "[data-text=ttft]") == "20.0 ms"
+    assert text_of(opened, "[data-text=speed]").endswith(" tok/s")
+    assert text_of(opened, "[data-text='accepted.intermediate']") == "75 %"
+    assert f"seed {FAKE_SEED} " in text_of(opened, "[data-text=run]")
+    note = text_of(opened, "[data-text=baseline]")
+    assert "autoregressive, same prompt, 32 tokens, measured just before" in note
+
+
+def test_text_is_shown_literally_and_never_run(site: Site, visit: Open) -> None:
+    opened = visit(site.url)
+    opened.page.fill("#prompt textarea", NASTY)
+    run(opened)
+    assert text_of(opened, ".fi-prompt") == NASTY
+    assert text_of(opened, ".fi-output") == "".join(islice(cycle(TRAPS), 160))
+    assert opened.page.query_selector_all(".fi-tokens img, .fi-tokens script") == []
+    assert opened.page.evaluate("window.pwned") is None
+
+
+def test_charts_get_every_point_and_share_their_axis(site: Site, visit: Open) -> None:
+    opened = visit(site.url)
+    run(opened)
+    rounds = len(site.engine.steps) - 1  # of the run itself: the prefill has no gamma and no TPOT
+    opened.page.wait_for_function(
+        f"document.querySelector('[data-chart=tpot]').data[0].x.length === {rounds}"
+    )
+    (gamma,) = chart(opened, "gamma")
+    assert gamma["y"][:-1] == [step.gamma for step in site.engine.steps[1:]]
+    assert gamma["x"][0] == 1 and gamma["x"][-1] == 160
+    target, intermediate, draft = chart(opened, "cache")
+    assert len(target["x"]) == len(draft["x"]) == len(intermediate["x"]) == rounds + 1
+    assert target["text"][-1].endswith(" MB")
+    _, median, baseline = chart(opened, "tpot")
+    assert len(median["x"]) == rounds
+    assert baseline == {"x": [0, 160], "y": [10, 10], "text": None}
+    for name in ("gamma", "cache", "tpot"):
+        axis = opened.page.eval_on_selector(f"[data-chart={name}]", "n => n.layout.xaxis.range")
+        assert axis == [0, 160]
+
+
+def test_the_method_autoregressive_has_no_baseline_of_its_own(site: Site, visit: Open) -> None:
+    opened = visit(site.url)
+    opened.page.check("#method input[value=autoregressive]")
+    run(opened)
+    assert text_of(opened, "[data-text=baseline]") == "This run is the baseline itself."
+    assert chart(opened, "tpot")[2]["x"] == []
+
+
+def test_stop_frees_the_engine_and_the_next_run_starts(site: Site, visit: Open) -> None:
+    site.engine.pace_s = 0.03
+    opened = visit(site.url)
+    set_number(opened, "max_new_tokens", "2000")
+    opened.page.click("#generate")
+    wait_for_tokens(opened, 5)
+    assert enabled(opened, "stop") and not enabled(opened, "generate")
+    opened.page.click("#stop")
+    wait_until(lambda: site.engine.open_streams == 0, "Stop left the engine running")
+    wait_for_state(opened, "stopped")
+    opened.page.wait_for_selector("#generate:not([disabled])")
+    opened.page.wait_for_selector("#stop[disabled]")
+    kept = len(spans(opened))
+    assert 5 <= kept < 2000
+    assert text_of(opened, "[data-text=phase]") == f"Stopped after {kept} tokens."
+    site.engine.pace_s = 0.0
+    set_number(opened, "max_new_tokens", "50")
+    run(opened)
+    assert len(spans(opened)) == 50
+    assert enabled(opened, "generate") and not enabled(opened, "stop")
+
+
+def test_closing_the_page_frees_the_engine(site: Site, visit: Open) -> None:
+    site.engine.pace_s = 0.03
+    opened = visit(site.url)
+    set_number(opened, "max_new_tokens", "2000")
+    opened.page.click("#generate")
+    wait_for_tokens(opened, 5)
+    opened.page.close()
+    wait_until(lambda: site.engine.open_streams == 0, "a closed page left the engine running")
+
+
+def test_a_second_visitor_waits_and_is_served(site: Site, visit: Open) -> None:
+    site.engine.pace_s = 0.03
+    first, second = visit(site.url), visit(site.url)
+    set_number(first, "max_new_tokens", "2000")
+    first.page.click("#generate")
+    wait_for_tokens(first, 5)
+    second.page.click("#generate")
+    second.page.wait_for_function(
+        "document.querySelector('#status').closest('.block, .column').innerText.includes('queue')"
+    )
+    assert site.engine.most_streams == 1
+    site.engine.pace_s = 0.0
+    first.page.click("#stop")
+    wait_for_state(second, "done")
+    assert len(spans(second)) == 160 and site.engine.most_streams == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "value"), [("temperature", "-1"), ("max_new_tokens", "0"), ("seed", "<b>seven</b>")]
+)
+def test_a_bad_value_is_a_toast_that_names_it_and_keeps_the_form(
+    site: Site, visit: Open, name: str, value: str
+) -> None:
+    opened = visit(site.url)
+    run(opened)
+    opened.page.fill("#prompt textarea", NASTY)
+    opened.page.fill(f"#{name} input, #{name} textarea", value)
+    opened.page.click("#generate")
+    toast = opened.page.wait_for_selector(".toast-body")
+    assert f"{name}: must be" in toast.inner_text() and "Traceback" not in toast.inner_text()
+    assert toast.query_selector("b:has-text('seven')") is None
+    opened.page.wait_for_selector("#generate:not([disabled])")
+    assert opened.page.input_value(f"#{name} input, #{name} textarea") == value
+    assert opened.page.input_value("#prompt textarea") == NASTY
+    assert len(spans(opened)) == 160  # the last run is still there
+
+
+def test_an_empty_prompt_is_a_toast(site: Site, visit: Open) -> None:
+    opened = visit(site.url)
+    opened.page.fill("#prompt textarea", "")
+    opened.page.click("#generate")
+    toast = opened.page.wait_for_selector(".toast-body")
+    assert "prompt: is empty" in toast.inner_text()
+    assert site.engine.requests == []
+
+
+def test_an_engine_that_breaks_says_so_and_the_page_goes_on(site: Site, visit: Open) -> None:
+    opened = visit(site.url)
+    run(opened)
+    site.engine.fail_at = 8
+    opened.page.check("#method input[value=autoregressive]")
+    opened.page.click("#generate")
+    toast = opened.page.wait_for_selector(".toast-body")
+    assert "FloatingPointError" in toast.inner_text()
+    wait_for_state(opened, "failed")
+    site.engine.fail_at = None
+    opened.page.wait_for_selector("#generate:not([disabled])")
+    run(opened)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_origin_can_be_read(site: Site, visit: Open, theme: str) -> None:
+    opened = visit(site.url, theme=theme)
+    run(opened)
+    for origin in Origin:
+        assert contrast(opened, f".fi-swatch.fi-{origin}", None) >= 4.5
+        assert contrast(opened, f".fi-token.fi-{origin}", None) >= 4.5
+    for selector in (".fi-prompt", ".fi-figures dt", ".fi-figures dd", ".fi-chart-keys"):
+        assert contrast(opened, selector, ".fi-tokens") >= 4.5
+
+
+def test_charts_follow_the_theme(site: Site, visit: Open) -> None:
+    opened = visit(site.url)
+    run(opened)
+    before = chart(opened, "cache")
+    color = "document.querySelector('[data-chart=cache]').data[1].line.color"
+    light = opened.page.evaluate(color)
+    opened.page.evaluate("document.body.classList.add('dark')")
+    opened.page.wait_for_function(f"{color} !== '{light}'")
+    assert chart(opened, "cache") == before
+
+
+def test_nothing_moves_while_text_streams(site: Site, visit: Open) -> None:
+    site.engine.pace_s = 0.02
+    opened = visit(site.url)
+    set_number(opened, "max_new_tokens", "400")
+    opened.page.click("#generate")
+    wait_for_tokens(opened, 5)
+    tops = "[...document.querySelectorAll('.fi-tokens, .fi-charts, .fi-note')].map(n => n.offsetTop)"
+    first = opened.page.evaluate(tops)
+    wait_for_tokens(opened, 250)
+    assert opened.page.evaluate(tops) == first
+    box = opened.page.evaluate(
+        "(() => { const b = document.querySelector('.fi-tokens');"
+        " return b.scrollHeight - b.scrollTop - b.clientHeight })()"
+    )
+    assert box < 40  # the end of the text stays in sight
+
+
+def test_a_zoom_lasts_while_points_arrive(site: Site, visit: Open) -> None:
+    site.engine.pace_s = 0.02
+    opened = visit(site.url)
+    set_number(opened, "max_new_tokens", "400")
+    opened.page.click("#generate")
+    wait_for_tokens(opened, 20)
+    node = "document.querySelector('[data-chart=gamma]')"
+    opened.page.evaluate(f"Plotly.relayout({node}, {{'xaxis.range': [2, 9]}})")
+    wait_for_tokens(opened, 120)
+    assert opened.page.evaluate(f"{node}.layout.xaxis.range") == [2, 9]
+
+
+def test_a_tooltip_tells_a_tokens_story(site: Site, visit: Open) -> None:
+    opened = visit(site.url)
+    run(opened)
+    opened.page.evaluate("document.querySelector('.fi-tokens').scrollTop = 0")
+    opened.page.hover(".fi-token.fi-resampled >> nth=0")
+    tip = opened.page.wait_for_selector(".fi-tip:not([hidden])").inner_text()
+    assert "resampled · position" in tip and "target 50.00 %" in tip and "refused: ·wrong" in tip
+    opened.page.hover(".fi-token.fi-draft >> nth=0")
+    opened.page.wait_for_function(
+        "document.querySelector('.fi-tip').innerText.includes('accepted with 80.00 %')"
+    )
+
+
+def test_a_legend_entry_singles_out_its_origin(site: Site, visit: Open) -> None:
+    opened = visit(site.url)
+    run(opened)
+    opened.page.click(".fi-key[data-origin=bonus]")
+    faded = "getComputedStyle(document.querySelector('.fi-token.fi-{}')).backgroundColor"
+    assert opened.page.evaluate(faded.format("draft")) == "rgba(0, 0, 0, 0)"
+    assert opened.page.evaluate(faded.format("bonus")) != "rgba(0, 0, 0, 0)"
+    opened.page.click(".fi-key[data-origin=bonus]")
+    assert opened.page.evaluate(faded.format("draft")) != "rgba(0, 0, 0, 0)"
+
+
+def test_screen_readers_hear_the_end_only(site: Site, visit: Open) -> None:
+    opened = visit(site.url)
+    assert opened.page.get_attribute(".fi-tokens", "aria-live") == "off"
+    assert text_of(opened, ".fi-summary[aria-live=polite]") == ""
+    run(opened)
+    assert text_of(opened, ".fi-summary").startswith("Done: 160 tokens")
+
+
+def test_a_phone_shows_everything_without_scrolling_sideways(site: Site, visit: Open) -> None:
+    opened = visit(site.url, width=390)
+    run(opened)
+    assert opened.page.evaluate("document.documentElement.scrollWidth") <= 390
+    assert opened.page.evaluate("document.querySelector('.fi-tokens').clientWidth") > 300
+    top = opened.page.evaluate("document.querySelector('.fi-view').getBoundingClientRect().top")
+    assert top < 450  # the run came into view by itself
+
+
+def test_an_example_fills_the_prompt(site: Site, visit: Open) -> None:
+    opened = visit(site.url)
+    opened.page.click("button:has-text('A list')")
+    opened.page.wait_for_function(
+        "document.querySelector('#prompt textarea').value.includes('A compass')"
+    )
+
+
+def test_updates_are_few_and_small(site: Site, visit: Open) -> None:
+    """At most about ten a second, and each carries the new suffix only."""
+    site.engine.pace_s = 0.01
+    opened = visit(site.url)
+    set_number(opened, "max_new_tokens", "600")
+    opened.page.evaluate(
+        """() => { const v = document.querySelector('.fi-output'); window.updates = [];
+        new MutationObserver(() => window.updates.push(performance.now())).observe(v, {childList: true}) }"""
+    )
+    run(opened)
+    times = opened.page.evaluate("window.updates")
+    assert len(times) / ((times[-1] - times[0]) / 1000) < 12
+
+
+def test_many_runs_leave_nothing_behind(site: Site, visit: Open) -> None:
+    """Nodes and listeners stay flat over runs: gr.Plot would leave hundreds behind a second."""
+    opened = visit(site.url)
+    run(opened)
+    session = opened.page.context.new_cdp_session(opened.page)
+    session.send("Performance.enable")
+
+    def left() -> dict[str, float]:
+        session.send("HeapProfiler.collectGarbage")
+        metrics = session.send("Performance.getMetrics")["metrics"]
+        return {m["name"]: m["value"] for m in metrics}
+
+    before = left()
+    for _ in range(4):
+        run_again(opened)
+    after = left()
+    assert after["Nodes"] < before["Nodes"] + 400
+    assert after["JSEventListeners"] < before["JSEventListeners"] + 100
+
+
+def run_again(opened: Visit) -> None:
+    opened.page.evaluate("document.querySelector('.fi-view').dataset.state = 'idle'")
+    run(opened)
+
+
+@pytest.mark.integration
+def test_the_real_engine_on_the_page(visit: Open) -> None:
+    if not (NANO / "target" / "config.json").is_file():
+        pytest.skip("the nano weights are not in assets/models/nano")
+    engine_module = pytest.importorskip("fastinfer.engine")
+    config_module = pytest.importorskip("fastinfer.config")
+    engine = engine_module.load("nano", dtype="float32")
+    wanted = engine.generate(
+        "The old man looked at the sea and",
+        config_module.DecodeConfig.from_mapping(
+            {
+                "method": "cascade", "gamma_policy": "additive", "gamma": 4, "gamma_max": 16,
+                "temperature": 0.8, "max_new_tokens": 24, "seed": 5, "rounds": 2,
+            }
+        ),
+    )  # fmt: skip
+    with serving(engine) as url:
+        opened = visit(url)
+        opened.page.fill("#prompt textarea", "The old man looked at the sea and")
+        set_number(opened, "max_new_tokens", "24")
+        opened.page.fill("#seed input, #seed textarea", "5")
+        run(opened)
+        assert text_of(opened, ".fi-output") == wanted.text
+        origins = [t.origin for e in wanted.events for t in getattr(e, "tokens", ())]
+        seen = spans(opened)
+        assert [s["classes"].split()[1] for s in seen] == [f"fi-{o}" for o in origins]
+        assert opened.outside == []
+
+
+def contrast(visit: Visit, selector: str, ground: str | None) -> float:
+    """WCAG contrast of an element's text with its own background, or with that of `ground`."""
+    ratio: float = visit.page.evaluate(
+        """([selector, ground]) => {
+          const lum = (css) => { const [r, g, b] = css.match(/[\\d.]+/g).map(Number).map((v) => {
+            v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+            return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
+          const node = document.querySelector(selector);
+          const under = ground ? document.querySelector(ground) : node;
+          const pair = [lum(getComputedStyle(node).color), lum(getComputedStyle(under).backgroundColor)];
+          pair.sort((a, b) => b - a);
+          return (pair[0] + 0.05) / (pair[1] + 0.05);
+        }""",
+        [selector, ground],
+    )
+    return ratio

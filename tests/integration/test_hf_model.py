@@ -1,0 +1,126 @@
+"""The session over transformers models: cached, rolled back and blocked forwards are the plain forward."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from tiny import tiny_neox
+from transformers import (
+    BloomConfig,
+    BloomForCausalLM,
+    GPT2Config,
+    GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    OPTConfig,
+    OPTForCausalLM,
+    PreTrainedModel,
+    Qwen2Config,
+    Qwen2ForCausalLM,
+)
+
+from fastinfer.events import Role
+from fastinfer.models.hf_model import HFDecoder
+from fastinfer.models.session import PREFILL_BLOCK, Session
+
+pytestmark = pytest.mark.integration
+
+SMALL = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+LLAMA = {**SMALL, "intermediate_size": 48, "num_key_value_heads": 2, "max_position_embeddings": 128}
+
+
+def family(name: str) -> PreTrainedModel:
+    torch.manual_seed(0)
+    models = {
+        "gpt_neox": lambda: tiny_neox(0),
+        "llama": lambda: LlamaForCausalLM(LlamaConfig(**LLAMA)),
+        # A window of 8 is passed while speculating: the full cache stays, the mask slides.
+        "mistral": lambda: MistralForCausalLM(MistralConfig(**LLAMA, sliding_window=8)),
+        "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**LLAMA)),
+        "bloom": lambda: BloomForCausalLM(BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4)),
+        "opt": lambda: OPTForCausalLM(
+            OPTConfig(**SMALL, ffn_dim=48, max_position_embeddings=128, word_embed_proj_dim=32)
+        ),
+        "gpt2": lambda: GPT2LMHeadModel(
+            GPT2Config(vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_positions=128)
+        ),
+    }  # fmt: skip
+    return models[name]().eval()
+
+
+FAMILIES = ("gpt_neox", "llama", "mistral", "qwen2", "bloom", "opt", "gpt2")
+
+
+def plain(model: PreTrainedModel, tokens: list[int]) -> torch.Tensor:
+    with torch.inference_mode():
+        return model(input_ids=torch.tensor([tokens]), use_cache=False).logits[0].float()
+
+
+def session(model: PreTrainedModel) -> Session:
+    return Session(HFDecoder(model, "m"), Role.TARGET, 64)
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("block", [1, 2, 7])
+def test_cached_blocks_give_the_plain_logits(name: str, block: int) -> None:
+    model = family(name)
+    tokens = torch.randint(0, 64, (29,), generator=torch.Generator().manual_seed(1)).tolist()
+    expected = plain(model, tokens)[:, :64]
+    cached = session(model)
+    for end in range(block, len(tokens) + 1, block):
+        logits = cached.forward(tokens[:end], block)
+        assert torch.allclose(logits, expected[end - block : end], atol=1e-4), (name, end)
+    assert cached.num_tokens == len(tokens) // block * block
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_rollback_is_as_if_the_tokens_had_never_been(name: str) -> None:
+    model = family(name)
+    tokens = list(range(1, 25))
+    cached = session(model)
+    cached.forward(tokens[:10], 1)
+    cached.forward([*tokens[:10], 60, 61, 62, 63], 4)
+    cached.rollback(10)
+    logits = cached.forward(tokens, 14)
+    assert torch.allclose(logits, plain(model, tokens)[10:, :64], atol=1e-4)
+    cached.rollback(0)
+    assert (cached.cache_tokens(), cached.cache_bytes()) == (0, 0)
+    assert torch.allclose(cached.forward(tokens[:3], 1)[0], plain(model, tokens[:3])[2, :64], atol=1e-4)
+
+
+def test_a_rollback_beyond_what_is_held_does_nothing() -> None:
+    cached = session(family("llama"))
+    cached.forward([1, 2, 3], 1)
+    cached.rollback(7)
+    assert cached.num_tokens == 3
+
+
+def test_a_long_prompt_is_read_in_blocks() -> None:
+    model = tiny_neox(0, context=2 * PREFILL_BLOCK + 100)
+    tokens = [i % 64 for i in range(2 * PREFILL_BLOCK + 40)]
+    logits = session(model).forward(tokens, 3)
+    assert torch.allclose(logits, plain(model, tokens)[-3:, :64], atol=1e-4)
+
+
+def test_padded_rows_are_cut_off() -> None:
+    # pythia#68, Qwen: rows beyond the tokenizer's ids must not be drawn.
+    cached = Session(HFDecoder(tiny_neox(0), "m"), Role.TARGET, 257)
+    assert cached.forward([1, 2], 1).shape == (1, 257)
+
+
+def test_bytes_are_those_of_the_entries_held() -> None:
+    cached = session(family("llama"))
+    cached.forward(list(range(10)), 1)
+    # 2 layers, keys and values, 2 heads of 8, float32
+    assert cached.cache_bytes() == 2 * 2 * 2 * 8 * 4 * 10
+    cached.rollback(4)
+    assert cached.cache_bytes() == 2 * 2 * 2 * 8 * 4 * 4
+
+
+def test_asking_for_logits_of_cached_tokens_is_a_fault() -> None:
+    cached = session(family("llama"))
+    cached.forward([1, 2, 3], 1)
+    with pytest.raises(AssertionError):
+        cached.forward([1, 2, 3], 1)

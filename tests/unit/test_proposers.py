@@ -1,0 +1,70 @@
+"""Prompt lookup copies what followed the latest occurrence of the ending, and nothing else."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from toys import ResidualRule, models
+
+from fastinfer.config import SamplingConfig
+from fastinfer.decoding.proposers import ModelProposer, NoDraft, PromptLookupProposer
+from fastinfer.decoding.sampling import Law
+
+
+def test_it_copies_what_followed() -> None:
+    proposer = PromptLookupProposer(vocab_size=10)
+    tokens = [1, 2, 3, 4, 5, 9, 1, 2, 3]
+    proposer.prefill(tokens)
+    draft = proposer.propose(tokens, 4)
+    assert draft.token_ids == (4, 5, 9, 1)
+    assert torch.equal(draft.probs.argmax(-1), torch.tensor(draft.token_ids))
+    assert torch.equal(draft.probs.sum(-1), torch.ones(4))
+
+
+def test_the_longest_ending_wins_then_the_latest() -> None:
+    proposer = PromptLookupProposer(vocab_size=10)
+    tokens = [1, 2, 3, 7, 2, 3, 8, 3, 9, 1, 2, 3]
+    assert proposer.propose(tokens, 1).token_ids == (7,)
+    proposer = PromptLookupProposer(vocab_size=10, max_ngram=2)
+    assert proposer.propose(tokens, 1).token_ids == (8,)
+    proposer = PromptLookupProposer(vocab_size=10, max_ngram=1)
+    assert proposer.propose(tokens, 1).token_ids == (9,)
+
+
+def test_nothing_to_copy_is_an_empty_draft() -> None:
+    proposer = PromptLookupProposer(vocab_size=10)
+    assert len(proposer.propose([1, 2, 3], 4)) == 0
+    assert len(proposer.propose([1, 2, 3, 1], 0)) == 0
+
+
+@given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(1, 6))
+def test_the_index_that_grows_finds_what_a_plain_search_finds(tokens: list[int], limit: int) -> None:
+    proposer = PromptLookupProposer(vocab_size=4)
+    for end in range(1, len(tokens) + 1):
+        proposed = proposer.propose(tokens[:end], limit).token_ids
+    expected: tuple[int, ...] = ()
+    for size in (3, 2, 1):
+        starts = [
+            i
+            for i in range(len(tokens) - size)
+            if i + size < len(tokens) and tokens[i : i + size] == tokens[len(tokens) - size :]
+        ]
+        if size <= len(tokens) and starts:
+            start = starts[-1] + size
+            expected = tuple(tokens[start : start + limit])
+            break
+    assert proposed == expected
+
+
+def test_no_draft_proposes_nothing() -> None:
+    assert len(NoDraft().propose([1, 2], 5)) == 0
+    assert NoDraft().models == ()
+
+
+def test_a_model_stops_drafting_after_an_end_token() -> None:
+    _, draft, _ = models(vocab_size=2)
+    draft.rows = {(a, b): torch.tensor([9.0, -9.0]) for a in (0, 1) for b in (0, 1)}
+    law = Law(SamplingConfig(temperature=0.0), num_prompt_tokens=2)
+    proposer = ModelProposer(draft, law, ResidualRule(0), frozenset([0]))
+    assert proposer.propose([1, 1], 6).token_ids == (0,)

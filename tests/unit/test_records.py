@@ -1,0 +1,181 @@
+"""The stream view's lines: nothing lost, nothing parsed, figures as metrics.py defines them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from fastinfer.config import DecodeConfig
+from fastinfer.events import Event, Finished, Origin, Role, Step
+from fastinfer.metrics import RunStats
+from fastinfer.ui.charts import BASELINE_TRACE, MEDIAN_TRACE, POINT_TRACE, WINDOW_ROUNDS
+from fastinfer.ui.labels import NOTHING
+from fastinfer.ui.records import Recorder
+from fastinfer.ui.run import Baseline, Phase, Tick
+from tests.browser.fake_engine import FAKE_SEED, FakeEngine
+
+
+def run(method: str = "cascade", length: int = 60) -> tuple[list[Event], list[dict[str, Any]]]:
+    config = DecodeConfig.from_mapping({"method": method, "max_new_tokens": length})
+    events = list(FakeEngine().stream("once upon a time", config))
+    recorder = Recorder(config)
+    return events, lines("".join(recorder.add(event) for event in events) + recorder.figures())
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    assert text.endswith("\n")
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def points(records: list[dict[str, Any]], chart: str) -> list[list[Any]]:
+    return [p for record in records for p in record.get("points", {}).get(chart, [])]
+
+
+def texts(records: list[dict[str, Any]]) -> dict[str, str]:
+    merged: dict[str, str] = {}
+    for record in records:
+        merged |= record.get("text", {})
+    return merged
+
+
+@pytest.mark.parametrize("method", ["autoregressive", "speculative", "cascade"])
+def test_tokens_come_through_in_order_with_text_and_origin(method: str) -> None:
+    events, records = run(method)
+    tokens = [token for event in events if isinstance(event, Step) for token in event.tokens]
+    spans = [span for record in records for span in record.get("tokens", [])]
+    assert [(s["s"], s["o"], s["i"]) for s in spans] == [
+        (t.text, t.origin.value, t.position) for t in tokens
+    ]
+    assert events[-1] == Finished(
+        reason="length",
+        text="".join(s["s"] for s in spans),
+        num_tokens=60,
+        elapsed_ms=events[-1].elapsed_ms,  # type: ignore[union-attr]
+    )
+
+
+def test_probabilities_are_given_only_where_the_engine_gave_them() -> None:
+    _, records = run()
+    for span in (span for record in records for span in record.get("tokens", [])):
+        assert span["p"] == 0.5
+        assert ("q" in span) is (span["o"] in ("draft", "intermediate"))
+        assert ("a" in span) is ("q" in span)
+
+
+def test_the_refused_draft_goes_with_its_round() -> None:
+    events, records = run()
+    refused = [[t.text for t in e.rejected] for e in events if isinstance(e, Step)]
+    assert [r["refused"] for r in records if "tokens" in r] == refused
+    assert [" wrong"] in refused
+
+
+def test_no_line_holds_a_tag_and_every_character_survives() -> None:
+    recorder = Recorder(DecodeConfig())
+    prompt = "<script>x</script>\u2028 ${x} {{y}} \\u003c 🌊"
+    text = recorder.open("id", prompt)
+    assert "<" not in text
+    first = json.loads(text.split("\n", 1)[0])
+    assert first["open"] == {"run": "id", "prompt": prompt, "length": 128}
+
+
+def test_counts_add_up() -> None:
+    _, records = run()
+    words = texts(records)
+    assert sum(int(words[f"count.{origin}"]) for origin in Origin) == 60
+
+
+def test_gamma_points_stand_where_the_round_began_and_skip_the_prefill() -> None:
+    events, records = run()
+    steps = [event for event in events if isinstance(event, Step)]
+    expected, before = [], 0
+    for step in steps:
+        if step.index:
+            expected.append([0, before, step.gamma])
+        before += len(step.tokens)
+    expected.append([0, 60, steps[-1].gamma])  # the last step reaches the end of the text
+    assert points(records, "gamma") == expected
+
+
+def test_tpot_points_times_tokens_sum_to_the_decode_time() -> None:
+    events, records = run()
+    steps = [event for event in events if isinstance(event, Step)]
+    each = [y for trace, _, y in points(records, "tpot") if trace == POINT_TRACE]
+    spent = sum(y * len(step.tokens) for y, step in zip(each, steps[1:], strict=True))
+    assert spent == pytest.approx(steps[-1].elapsed_ms - steps[0].elapsed_ms, abs=0.1)
+
+
+def test_the_median_is_over_a_window_of_rounds() -> None:
+    _, records = run("speculative", 200)
+    each = [y for trace, _, y in points(records, "tpot") if trace == POINT_TRACE]
+    medians = [y for trace, _, y in points(records, "tpot") if trace == MEDIAN_TRACE]
+    last = sorted(each[-WINDOW_ROUNDS:])
+    middle = WINDOW_ROUNDS // 2
+    assert medians[-1] == pytest.approx((last[middle - 1] + last[middle]) / 2, abs=1e-3)
+    assert medians[0] == each[0]
+
+
+def test_cache_points_carry_megabytes() -> None:
+    events, records = run()
+    last = next(e for e in reversed(events) if isinstance(e, Step))
+    target = [p for p in points(records, "cache") if p[0] == 0][-1]
+    assert target[2] == last.cache_tokens[Role.TARGET]
+    assert target[3] == f"{last.cache_bytes[Role.TARGET] / 1e6:.2f} MB"
+
+
+def test_figures_are_those_of_run_stats() -> None:
+    events, records = run()
+    stats = RunStats()
+    for event in events:
+        stats.add(event)
+    assert stats.tpot_ms is not None and stats.mean_accepted_length is not None
+    words = texts(records)
+    assert words["ttft"] == "20.0 ms"
+    assert words["tpot"] == f"{stats.tpot_ms:.1f} ms"
+    assert words["length"] == f"{stats.mean_accepted_length:.2f}"
+    assert words["accepted.intermediate"] == "75 %"
+    assert str(FAKE_SEED) in words["run"]
+
+
+def test_baseline_line_and_speedup() -> None:
+    config = DecodeConfig.from_mapping({"method": "cascade", "max_new_tokens": 60})
+    recorder = Recorder(config)
+    opened = lines(recorder.add(Baseline(tpot_ms=10.0, num_tokens=32)))
+    assert points(opened, "tpot") == [[BASELINE_TRACE, 0, 10.0], [BASELINE_TRACE, 60, 10.0]]
+    words = texts(opened)["baseline"]
+    assert words.endswith("autoregressive, same prompt, 32 tokens, measured just before.")
+    for event in FakeEngine().stream("once", config):
+        recorder.add(event)
+    figures = texts(lines(recorder.figures()))
+    tpot = float(figures["tpot"].split()[0])
+    assert float(figures["speedup"][:-1]) == pytest.approx(10.0 / tpot, abs=0.1)
+
+
+def test_a_baseline_of_one_token_is_said_to_be_none() -> None:
+    recorder = Recorder(DecodeConfig())
+    records = lines(recorder.add(Baseline(tpot_ms=None, num_tokens=1)))
+    assert "none" in texts(records)["baseline"] and "1 token " in texts(records)["baseline"]
+    assert points(records, "tpot") == []
+    assert texts(lines(recorder.figures()))["speedup"] == NOTHING
+
+
+def test_phases_speak_and_ticks_do_not() -> None:
+    recorder = Recorder(DecodeConfig())
+    assert recorder.add(Tick()) == ""
+    phase = texts(lines(recorder.add(Phase(name="baseline", num_tokens=32))))["phase"]
+    assert phase == "Measuring the baseline: autoregressive, same prompt, 32 tokens"
+
+
+def test_the_end_is_announced_once() -> None:
+    _, records = run()
+    states = [record for record in records if "state" in record]
+    assert [s["state"] for s in states] == ["done"]
+    assert states[0]["summary"].startswith("Done: 60 tokens, the token limit is reached.")
+
+
+def test_large_seeds_keep_their_digits() -> None:
+    config = DecodeConfig.from_mapping({"seed": 2**63 - 1, "max_new_tokens": 1})
+    recorder = Recorder(config)
+    started = next(iter(FakeEngine().stream("a", config)))
+    assert "seed 9223372036854775807 " in texts(lines(recorder.add(started)))["run"]

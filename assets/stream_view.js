@@ -37,7 +37,7 @@ function draw(name) { // the whole chart: at a new run and at a change of theme
   if (!window.Plotly) { node.textContent = 'The chart library did not load.'; return; }
   const layout = resolved(spec.layout);
   layout.uirevision = head; // a zoom lasts as long as the run
-  layout.xaxis.range = [0, length || 1];
+  layout.xaxis.range = [0, length || 100];
   // Plotly gets copies: it extends the arrays that it was given.
   const copy = (series) => Object.fromEntries(Object.entries(series).map(([key, list]) => [key, [...list]]));
   const traces = resolved(spec.traces).map((trace, i) => ({ ...trace, ...copy(data[i]) }));

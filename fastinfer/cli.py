@@ -51,7 +51,11 @@ def run() -> NoReturn:
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal may lack a character
-    sys.exit(main())
+    code = main()
+    if code == EXIT_BROKEN_PIPE:
+        # Python flushes stdout once more at exit, which would complain: nobody reads it any longer.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(code)
 
 
 def main(argv: Sequence[str] | None = None, *, load: Load | None = None) -> int:

@@ -7,6 +7,7 @@ Acceptance = accepted / tested. Mean accepted length = committed / target passes
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
@@ -27,17 +28,25 @@ class StageCounts:
 
     def add(self, stage: Stage) -> None:
         """Count one pass."""
-        self.num_drafted += stage.num_drafted
-        self.num_tested += stage.num_tested
-        self.num_accepted += stage.num_accepted
-        self.passes += 1
-        for counts, number in (
-            (self.tested_at, stage.num_tested),
-            (self.accepted_at, stage.num_accepted),
-        ):
-            counts.extend([0] * (number - len(counts)))
-            for position in range(number):
-                counts[position] += 1
+        self.merge(
+            StageCounts(
+                num_drafted=stage.num_drafted,
+                num_tested=stage.num_tested,
+                num_accepted=stage.num_accepted,
+                passes=1,
+                tested_at=[1] * stage.num_tested,
+                accepted_at=[1] * stage.num_accepted,
+            )
+        )
+
+    def merge(self, other: StageCounts) -> None:
+        """Add the counts of another run."""
+        self.num_drafted += other.num_drafted
+        self.num_tested += other.num_tested
+        self.num_accepted += other.num_accepted
+        self.passes += other.passes
+        self.tested_at = _add(self.tested_at, other.tested_at)
+        self.accepted_at = _add(self.accepted_at, other.accepted_at)
 
     @property
     def acceptance(self) -> float | None:
@@ -49,6 +58,10 @@ class StageCounts:
         """Share accepted of those that reached each position of the block."""
         padded = [*self.accepted_at, *[0] * (len(self.tested_at) - len(self.accepted_at))]
         return [a / t for a, t in zip(padded, self.tested_at, strict=True)]
+
+
+def _add(a: list[int], b: list[int]) -> list[int]:
+    return [x + y for x, y in itertools.zip_longest(a, b, fillvalue=0)]
 
 
 @dataclass

@@ -7,6 +7,7 @@ since a call into oneDNN costs more than they do. Elsewhere it is torch's own `l
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from fastinfer.models.architectures import Activation
+from fastinfer.models.huge_pages import use_huge_pages
 
 # Rows in, rows out. It may return its input changed, never a view of a weight.
 RowFunction = Callable[[Tensor], Tensor]
@@ -60,6 +62,7 @@ def _packable(weight: Tensor) -> bool:
 def _packed(weight: Tensor, bias: Tensor | None, activation: Activation | None) -> RowFunction:
     """The operations that torch's own compiler emits for a frozen linear layer on a CPU."""
     packed = torch.ops.mkldnn._reorder_linear_weight(weight.contiguous(), 1)
+    use_huge_pages(torch.ops.mkldnn.data_ptr(packed), torch.ops.mkldnn._nbytes(packed))
     product = torch.ops.mkldnn._linear_pointwise.default
     if activation is not None and activation not in _FUSED:
         after = activation
@@ -86,9 +89,15 @@ def layer_norm(weight: Tensor, bias: Tensor | None, eps: float) -> RowFunction:
 
 def rms_norm(weight: Tensor, eps: float) -> RowFunction:
     """Root-mean-square normalisation (arXiv:1910.07467) over the last dimension, in float32."""
-    shape = tuple(weight.shape[-1:])
+    size = weight.shape[-1]
+    zero = torch.zeros_like(weight)
+    on_cpu = weight.device.type == "cpu"
 
     def apply(rows: Tensor) -> Tensor:
-        return F.rms_norm(rows.float(), shape, None, eps).to(rows.dtype) * weight
+        if on_cpu and rows.shape[0] == 1 and rows.dim() == 2:  # two operations, not eight
+            length: float = torch.linalg.vector_norm(rows, dtype=torch.float32).item()
+            scale = 1.0 / math.sqrt(length * length / size + eps)
+            return torch.addcmul(zero, rows, weight, value=scale)
+        return F.rms_norm(rows, (size,), None, eps) * weight
 
     return apply

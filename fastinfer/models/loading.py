@@ -16,12 +16,15 @@ from fastinfer.events import Role
 from fastinfer.models.base import Decoder
 from fastinfer.models.catalog import preset_named
 from fastinfer.models.hf_model import HFDecoder
+from fastinfer.models.sources import (
+    LOAD_ERRORS,
+    ModelLoadError,
+    broken_folder,
+    display_name,
+    locate,
+)
 
 logger = logging.getLogger(__name__)
-
-
-class ModelLoadError(ConfigError):
-    """A model that can't be loaded; `field` is its role."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,13 +51,14 @@ def load_models(
     chosen_dtype = choose_dtype(dtype, chosen_device)
     base = {} if Role.TARGET in overrides else preset_named(preset).models
     names = {**base, **overrides}
-    target = names[Role.TARGET]
-    tokenizer = load_tokenizer(Role.TARGET, target)
-    for role, name in names.items():
+    folders = {role: locate(role, name) for role, name in names.items()}
+    tokenizer = load_tokenizer(Role.TARGET, folders[Role.TARGET])
+    for role, folder in folders.items():
         if role is not Role.TARGET:
-            check_same_tokenizer(role, load_tokenizer(role, name), tokenizer)
+            check_same_tokenizer(role, load_tokenizer(role, folder), tokenizer)
     decoders = {
-        role: load_decoder(role, name, chosen_dtype, chosen_device) for role, name in names.items()
+        role: load_decoder(role, name, folders[role], chosen_dtype, chosen_device)
+        for role, name in names.items()
     }
     vocab_size = len(tokenizer)
     for role, decoder in decoders.items():
@@ -69,7 +73,7 @@ def load_models(
         tokenizer=tokenizer,
         decoders=decoders,
         vocab_size=vocab_size,
-        end_ids=end_ids(target, tokenizer),
+        end_ids=end_ids(folders[Role.TARGET], tokenizer),
     )
 
 
@@ -111,67 +115,25 @@ def cpu_has_bfloat16() -> bool:
     return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
-def _explain(role: Role, name: str, error: Exception) -> ModelLoadError:
-    """One sentence for the many ways in which a model may fail to load."""
-    if _looks_like_path(name) and not Path(name).is_dir():
-        return ModelLoadError(
-            role.value, f"there is no folder {name}; give a model's folder or its Hub name"
-        )
-    if Path(name).is_dir():
-        return ModelLoadError(
-            role.value,
-            f"the folder {name} does not hold a causal language model and its tokenizer as "
-            f"transformers saves them ({_first_line(error)})",
-        )
-    return ModelLoadError(
-        role.value,
-        f"{name} is not on this machine and could not be fetched from the Hugging Face Hub; "
-        f"check the name and the network, or give a local folder ({_first_line(error)})",
-    )
-
-
-def _looks_like_path(name: str) -> bool:
-    return name.startswith((".", "/", "~")) or name.count("/") != 1
-
-
-def _first_line(error: Exception) -> str:
-    text = str(error).strip().splitlines()
-    return (text[0] if text else type(error).__name__)[:160]
-
-
-# What transformers, huggingface_hub and safetensors raise for files that are missing or broken.
-_LOAD_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError)
-
-
-def load_tokenizer(role: Role, name: str) -> PreTrainedTokenizerBase:
+def load_tokenizer(role: Role, folder: Path) -> PreTrainedTokenizerBase:
     """The tokenizer beside a model."""
     try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(_expand(name))
-    except _LOAD_ERRORS as error:
-        raise _explain(role, name, error) from error
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
+    except LOAD_ERRORS as error:
+        raise broken_folder(role, folder, error) from error
     return tokenizer
 
 
-def load_decoder(role: Role, name: str, dtype: torch.dtype, device: torch.device) -> Decoder:
+def load_decoder(
+    role: Role, name: str, folder: Path, dtype: torch.dtype, device: torch.device
+) -> Decoder:
     """A model's weights on the device."""
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(
-            _expand(name), dtype=dtype, use_safetensors=True
-        )
-    except _LOAD_ERRORS as error:
-        raise _explain(role, name, error) from error
+        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, use_safetensors=True)
+    except LOAD_ERRORS as error:
+        raise broken_folder(role, folder, error) from error
     logger.info("%s: %s loaded through transformers (%s, %s)", role.value, name, dtype, device)
     return HFDecoder(model.to(device), display_name(name))
-
-
-def _expand(name: str) -> str:
-    return str(Path(name).expanduser()) if _looks_like_path(name) else name
-
-
-def display_name(name: str) -> str:
-    """A name for people: the last two parts of a folder, a Hub name as it is."""
-    path = Path(name)
-    return "/".join(path.parts[-2:]) if path.is_absolute() else name
 
 
 def check_same_tokenizer(
@@ -193,10 +155,10 @@ def _by_id(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
     return {token_id: token for token, token_id in tokenizer.get_vocab().items()}
 
 
-def end_ids(name: str, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
+def end_ids(folder: Path, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
     """The ids that end a sequence: the config's (one or a list) and the tokenizer's."""
     ids: set[int] = set()
-    config: Any = AutoConfig.from_pretrained(_expand(name))
+    config: Any = AutoConfig.from_pretrained(folder)
     for value in (config.eos_token_id, tokenizer.eos_token_id):
         if isinstance(value, int):
             ids.add(value)

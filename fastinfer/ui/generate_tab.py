@@ -191,16 +191,17 @@ def _wire(
         concurrency_limit=1,
         api_visibility=PRIVATE,
     )
-    # `then` fires after success, failure and Stop alike.
-    run.then(
-        _idle,
-        None,
-        buttons,
-        js=over_js(VIEW),
-        queue=False,
-        show_progress="hidden",
-        api_visibility=PRIVATE,
-    )
+    # Failure fires after an error and after Stop. `then` would not fire after an error (gradio 6.31).
+    for after in (run.success, run.failure):
+        after(
+            _idle,
+            None,
+            buttons,
+            js=over_js(VIEW),
+            queue=False,
+            show_progress="hidden",
+            api_visibility=PRIVATE,
+        )
     stop.click(
         _idle,
         None,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, get_args
 
 Method = Literal["autoregressive", "speculative", "cascade"]
-GammaPolicy = Literal["constant", "aimd", "additive"]
+GammaPolicy = Literal["cost_aware", "confidence", "aimd", "additive", "constant"]
 Rule = Literal["residual", "coupled"]
 DraftKind = Literal["model", "prompt-lookup"]
 Dtype = Literal["auto", "float32", "bfloat16"]
@@ -92,21 +92,22 @@ class SamplingConfig:
 
 
 # Floor of each policy's gamma when the user sets none; a smaller initial gamma lowers it.
-DEFAULT_FLOORS = {"constant": 1, "aimd": 4, "additive": 2}
+DEFAULT_FLOORS = {"cost_aware": 0, "confidence": 0, "aimd": 4, "additive": 2, "constant": 0}
 
 
 @dataclass(frozen=True, kw_only=True)
 class GammaConfig:
     """How many tokens are drafted a round, and how that number moves.
 
-    `minimum` None means the policy's own floor (aimd 4, additive 2), or `initial` where that is
-    lower.
+    `minimum` None means the policy's own floor (aimd 4, additive 2, else 0), or `initial` where
+    that is lower.
     """
 
     policy: GammaPolicy = "aimd"
     initial: int = 4
     minimum: int | None = None
     maximum: int = 16
+    threshold: float = 0.4  # of the confidence policy
 
     def __post_init__(self) -> None:
         _choice("gamma_policy", self.policy, GAMMA_POLICIES)
@@ -114,6 +115,7 @@ class GammaConfig:
         _integer("gamma_max", self.maximum, 1, MAX_GAMMA)
         if self.minimum is not None:
             _integer("gamma_min", self.minimum, 1, MAX_GAMMA)
+        _number("gamma_threshold", self.threshold, "from 0 to 1", lambda v: 0 <= v <= 1)
         if self.policy != "constant" and not self.floor <= self.initial <= self.maximum:
             raise ConfigError(
                 "gamma",
@@ -174,8 +176,8 @@ class DecodeConfig:
         """A config from flat names, as forms, JSON bodies and argv give them.
 
         Flat names: the fields of `DecodeConfig` and `SamplingConfig`, and `gamma`, `gamma_policy`,
-        `gamma_min`, `gamma_max`, `inner_gamma`. `stop` may be one text or a list. None means "not
-        given". Raises `ConfigError` for an unknown name or a bad value.
+        `gamma_min`, `gamma_max`, `gamma_threshold`, `inner_gamma`. `stop` may be one text or a
+        list. None means "not given". Raises `ConfigError` for an unknown name or a bad value.
         """
         given = {name: value for name, value in values.items() if value is not None}
         unknown = sorted(set(given) - set(FLAT_FIELDS))
@@ -233,6 +235,7 @@ _GAMMA_FIELDS = {
     "initial": "gamma",
     "minimum": "gamma_min",
     "maximum": "gamma_max",
+    "threshold": "gamma_threshold",
 }
 _PLAIN_FIELDS = (
     "method", "draft", "rule", "max_new_tokens", "min_new_tokens", "stop", "ignore_eos", "rounds",

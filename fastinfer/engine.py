@@ -26,7 +26,7 @@ from fastinfer.decoding.proposers import (
     NoDraft,
     PromptLookupProposer,
 )
-from fastinfer.decoding.protocols import Proposer
+from fastinfer.decoding.protocols import GammaController, Proposer
 from fastinfer.decoding.sampling import Law
 from fastinfer.decoding.verification import CoupledRule, ResidualRule, Rule
 from fastinfer.events import Event, Finished, Role, Started, Step
@@ -203,35 +203,36 @@ class Engine:
         assert config.sampling.seed is not None, "set by stream()"
         seed = config.sampling.seed
         rule: Rule = CoupledRule(seed) if config.rule == "coupled" else ResidualRule(seed)
-        proposer = self._proposer(config, law, rule, end_ids)
+        gamma = controller_for(config.gamma)
+        proposer = self._proposer(config, law, rule, gamma, end_ids)
         limits = Limits(
             max_new_tokens=config.max_new_tokens, end_ids=end_ids, should_stop=writer.push
         )
-        iterator = decode(target, proposer, ids, law, rule, controller_for(config.gamma), limits)
+        iterator = decode(target, proposer, ids, law, rule, gamma, limits)
         return _Rounds(proposer, iterator)
 
     def _proposer(
-        self, config: DecodeConfig, law: Law, rule: Rule, end_ids: frozenset[int]
+        self,
+        config: DecodeConfig,
+        law: Law,
+        rule: Rule,
+        gamma: GammaController,
+        end_ids: frozenset[int],
     ) -> Proposer:
         """Who drafts: composition is the whole difference between the methods."""
         if config.method == "autoregressive":
             return NoDraft()
+        cascade = config.method == "cascade"
+        nearest = controller_for(config.inner_gamma) if cascade else gamma
         draft: Proposer
         if config.draft == "prompt-lookup":
-            draft = PromptLookupProposer(self._models.vocab_size)
+            draft = PromptLookupProposer(self._models.vocab_size, nearest)
         else:
-            draft = ModelProposer(self._session(Role.DRAFT), law, rule, end_ids)
-        if config.method == "speculative":
+            draft = ModelProposer(self._session(Role.DRAFT), law, rule, nearest, end_ids)
+        if not cascade:
             return draft
-        return CascadeProposer(
-            self._session(Role.INTERMEDIATE),
-            draft,
-            law,
-            rule,
-            controller_for(config.inner_gamma),
-            config.rounds,
-            end_ids,
-        )
+        middle = self._session(Role.INTERMEDIATE)
+        return CascadeProposer(middle, draft, law, rule, nearest, gamma, config.rounds, end_ids)
 
 
 def roles_of(config: DecodeConfig) -> tuple[Role, ...]:

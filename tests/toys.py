@@ -18,7 +18,7 @@ from fastinfer.decoding.proposers import (
     NoDraft,
     PromptLookupProposer,
 )
-from fastinfer.decoding.protocols import Proposer
+from fastinfer.decoding.protocols import GammaController, Proposer
 from fastinfer.decoding.sampling import Law
 from fastinfer.decoding.verification import CoupledRule, ResidualRule, Rule
 from fastinfer.events import Role
@@ -27,10 +27,10 @@ Rows = dict[tuple[int, ...], Tensor]
 
 
 class TableLM:
-    """Logits are a random table of the last `order` tokens. Its cache is a list, checked on every use.
+    """Logits are a random table of the last `order` tokens. Its cache is a list, always checked.
 
-    A cache that holds a token which is no longer in the sequence fails the assertion in `forward`: that is
-    the fault of every broken rollback.
+    A cache that holds a token which is no longer in the sequence fails the assertion in `forward`:
+    that is the fault of every broken rollback.
     """
 
     def __init__(
@@ -129,37 +129,39 @@ class Toy:
             blocked_ids=list(end_ids),
         )
 
-    def committed(self, seed: int, should_stop: Callable[[int], bool] | None = None) -> list[Committed]:
+    def committed(
+        self, seed: int, should_stop: Callable[[int], bool] | None = None
+    ) -> list[Committed]:
         rule = self.rule(seed)
         limits = Limits(
             max_new_tokens=self.max_new_tokens,
             end_ids=self.end_ids,
             should_stop=should_stop or (lambda token: False),
         )
+        gamma = controller_for(self.gamma)
+        proposer = self._proposer(rule, gamma)
         return list(
-            decode(
-                self.target.fresh(), self._proposer(rule), self.prompt, self.law, rule,
-                controller_for(self.gamma), limits,
-            )
-        )  # fmt: skip
+            decode(self.target.fresh(), proposer, self.prompt, self.law, rule, gamma, limits)
+        )
 
     def tokens(self, seed: int) -> tuple[int, ...]:
         done = self.committed(seed)
         return tuple(t for c in done for t in c.round.token_ids[: c.num_tokens])
 
-    def _proposer(self, rule: Rule) -> Proposer:
+    def _proposer(self, rule: Rule, gamma: GammaController) -> Proposer:
         if self.method == "autoregressive":
             return NoDraft()
         if self.method == "prompt-lookup":
-            return PromptLookupProposer(self.target.vocab_size)
+            return PromptLookupProposer(self.target.vocab_size, gamma)
         assert self.draft is not None
-        draft = ModelProposer(self.draft.fresh(), self.law, rule, self.end_ids)
+        nearest = controller_for(self.gamma) if self.method == "cascade" else gamma
+        draft = ModelProposer(self.draft.fresh(), self.law, rule, nearest, self.end_ids)
         if self.method == "speculative":
             return draft
         assert self.intermediate is not None
         return CascadeProposer(
-            self.intermediate.fresh(), draft, self.law, rule, controller_for(self.gamma),
-            self.rounds, self.end_ids,
+            self.intermediate.fresh(), draft, self.law, rule, nearest, gamma, self.rounds,
+            self.end_ids,
         )  # fmt: skip
 
     def exact(self) -> dict[tuple[int, ...], float]:

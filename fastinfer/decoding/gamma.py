@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from fastinfer.config import GammaConfig
-from fastinfer.decoding.protocols import GammaController
+from fastinfer.decoding.cost_aware import CostAwareGamma
+from fastinfer.decoding.protocols import GammaController, Outcome
 
 
 class ConstantGamma:
@@ -14,7 +15,31 @@ class ConstantGamma:
     def __init__(self, config: GammaConfig) -> None:
         self.gamma = config.initial
 
-    def update(self, num_drafted: int, num_accepted: int) -> None:
+    def keep_drafting(self, confidences: Sequence[float]) -> bool:
+        """Up to gamma."""
+        return True
+
+    def update(self, outcome: Outcome) -> None:
+        """Nothing to learn."""
+
+
+class ConfidenceGamma:
+    """Drafts on until a token was drawn with little confidence.
+
+    The rule of transformers' assisted generation and of llama.cpp's `p_min`: stop once the largest
+    probability of the draft's law falls under the threshold. Stopping after such a token is exact;
+    leaving it out because of its own value would not be.
+    """
+
+    def __init__(self, config: GammaConfig) -> None:
+        self.gamma = config.maximum
+        self.threshold = config.threshold
+
+    def keep_drafting(self, confidences: Sequence[float]) -> bool:
+        """While the last token was a confident one."""
+        return not confidences or confidences[-1] >= self.threshold
+
+    def update(self, outcome: Outcome) -> None:
         """Nothing to learn."""
 
 
@@ -30,11 +55,15 @@ class _Adaptive:
         self.floor = config.floor
         self.ceiling = config.maximum
 
-    def update(self, num_drafted: int, num_accepted: int) -> None:
+    def keep_drafting(self, confidences: Sequence[float]) -> bool:
+        """Up to gamma."""
+        return True
+
+    def update(self, outcome: Outcome) -> None:
         """Learn from a round."""
-        if num_accepted < num_drafted:
+        if outcome.num_accepted < outcome.num_drafted:
             self.gamma = max(self.floor, self.lower())
-        elif num_drafted >= self.gamma:
+        elif outcome.num_drafted >= self.gamma:
             self.gamma = min(self.ceiling, self.gamma + 1)
 
     def lower(self) -> int:
@@ -62,6 +91,8 @@ POLICIES: dict[str, Callable[[GammaConfig], GammaController]] = {
     "constant": ConstantGamma,
     "aimd": AIMDGamma,
     "additive": AdditiveGamma,
+    "confidence": ConfidenceGamma,
+    "cost_aware": CostAwareGamma,
 }
 
 

@@ -72,8 +72,8 @@ def decode(
                 break
 
         # 3. Learn, and hand over.
-        if len(done.draft):
-            gamma.update(len(done.draft), done.verdict.num_accepted)
+        if index > 0:
+            gamma.update(done.outcome)
         yield Committed(
             index=index, round=done, num_tokens=count, gamma=allowed, prefill_ms=prefill_ms,
             reason=reason,

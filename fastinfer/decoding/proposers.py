@@ -43,11 +43,17 @@ class ModelProposer:
     """
 
     def __init__(
-        self, model: LanguageModel, law: Law, rule: Rule, end_ids: frozenset[int] = frozenset()
+        self,
+        model: LanguageModel,
+        law: Law,
+        rule: Rule,
+        gamma: GammaController,
+        end_ids: frozenset[int] = frozenset(),
     ) -> None:
         self.model = model
         self.law = law
         self.rule = rule
+        self.gamma = gamma
         self.end_ids = end_ids
 
     @property
@@ -65,17 +71,24 @@ class ModelProposer:
         limit = min(limit, self.model.context - len(tokens) + 1)
         sequence = list(tokens)
         rows: list[Tensor] = []
-        while len(rows) < limit:
+        confidences: list[float] = []
+        while len(rows) < limit and self.gamma.keep_drafting(confidences):
             row = laws_after(self.model, sequence, 1, self.law)[0]
             token = self.rule.draw(row, len(sequence))
             rows.append(row)
+            confidences.append(float(row.max()))
             sequence.append(token)
             if token in self.end_ids:
                 break
         if not rows:
             return _no_draft(self.model.vocab_size)
         ids = tuple(sequence[len(tokens) :])
-        return Draft(token_ids=ids, probs=torch.stack(rows), origins=(Origin.DRAFT,) * len(ids))
+        return Draft(
+            token_ids=ids,
+            probs=torch.stack(rows),
+            origins=(Origin.DRAFT,) * len(ids),
+            confidences=tuple(confidences),
+        )
 
     def rollback(self, num_tokens: int) -> None:
         """Pass it on."""
@@ -87,9 +100,9 @@ class CascadeProposer:
 
     Inside, a rejected token is replaced from the residual (intermediate - draft)+. Drawing from the
     intermediate itself instead, as TriForce's code does, would give tokens of another law than the
-    one reported, and the target's test would no longer be exact. `gamma` sizes the inner blocks; at
-    most `rounds` of them make up one proposal. Whether a further round runs depends on the length
-    alone and on an end-of-sequence token already drawn, never on the token to come.
+    one reported, and the target's test would no longer be exact. `inner` sizes the inner blocks; at
+    most `rounds` of them make up one proposal, and `outer` may end it sooner. Whether a further
+    round runs depends on what is already drawn, never on the token to come.
     """
 
     def __init__(
@@ -98,7 +111,8 @@ class CascadeProposer:
         proposer: Proposer,
         law: Law,
         rule: Rule,
-        gamma: GammaController,
+        inner: GammaController,
+        outer: GammaController,
         rounds: int,
         end_ids: frozenset[int] = frozenset(),
     ) -> None:
@@ -106,7 +120,8 @@ class CascadeProposer:
         self.proposer = proposer
         self.law = law
         self.rule = rule
-        self.gamma = gamma
+        self.inner = inner
+        self.outer = outer
         self.rounds = rounds
         self.end_ids = end_ids
 
@@ -126,19 +141,19 @@ class CascadeProposer:
         limit = min(limit, self.model.context - len(tokens) + 1)
         sequence = list(tokens)
         done: list[Round] = []
-        while len(done) < self.rounds:
+        confidences: list[float] = []
+        while len(done) < self.rounds and self.outer.keep_drafting(confidences):
             room = limit - (len(sequence) - len(tokens))
             # A last pass of the intermediate for a single token costs more than it brings.
             if room < 1 or (done and room < 2):
                 break
-            inner = speculate(
-                self.model, self.proposer, sequence, min(self.gamma.gamma, room - 1), self.law,
-                self.rule,
-            )  # fmt: skip
+            allowed = min(self.inner.gamma, room - 1)
+            source = self.proposer if allowed else NoDraft()
+            inner = speculate(self.model, source, sequence, allowed, self.law, self.rule)
             done.append(inner)
             sequence.extend(inner.token_ids)
-            if len(inner.draft):
-                self.gamma.update(len(inner.draft), inner.verdict.num_accepted)
+            confidences.extend(inner.laws.amax(-1).tolist())
+            self.inner.update(inner.outcome)
             if not self.end_ids.isdisjoint(inner.token_ids):
                 break
         if not done:
@@ -152,6 +167,7 @@ class CascadeProposer:
             token_ids=tuple(sequence[len(tokens) :]),
             probs=torch.cat([inner.laws for inner in done]),
             origins=tuple(origins),
+            confidences=tuple(confidences),
             stages=tuple(stages),
         )
 
@@ -172,8 +188,9 @@ class PromptLookupProposer:
 
     models: tuple[LanguageModel, ...] = ()
 
-    def __init__(self, vocab_size: int, max_ngram: int = 3) -> None:
+    def __init__(self, vocab_size: int, gamma: GammaController, max_ngram: int = 3) -> None:
         self.vocab_size = vocab_size
+        self.gamma = gamma
         self.max_ngram = max_ngram
         self._seen: dict[tuple[int, ...], int] = {}  # n-gram -> where what follows it begins
         self._read = 0
@@ -194,13 +211,20 @@ class PromptLookupProposer:
         self._index(tokens)
         for size in range(min(self.max_ngram, len(tokens)), 0, -1):
             start = self._seen.get(tuple(tokens[len(tokens) - size :]))
-            if start is not None and limit > 0:
-                ids = torch.tensor(tokens[start : start + limit], dtype=torch.long)
-                return Draft(
-                    token_ids=tuple(ids.tolist()),
-                    probs=functional.one_hot(ids, self.vocab_size).float(),
-                    origins=(Origin.DRAFT,) * len(ids),
-                )
+            if start is None:
+                continue
+            count, available = 0, min(limit, len(tokens) - start)
+            while count < available and self.gamma.keep_drafting((1.0,) * count):
+                count += 1
+            if count == 0:
+                break
+            ids = torch.tensor(tokens[start : start + count], dtype=torch.long)
+            return Draft(
+                token_ids=tuple(ids.tolist()),
+                probs=functional.one_hot(ids, self.vocab_size).float(),
+                origins=(Origin.DRAFT,) * count,
+                confidences=(1.0,) * count,
+            )
         return _no_draft(self.vocab_size)
 
     def rollback(self, num_tokens: int) -> None:

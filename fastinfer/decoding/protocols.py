@@ -60,6 +60,7 @@ class Draft:
     token_ids: tuple[int, ...]
     probs: Tensor  # [n, vocab] float32
     origins: tuple[Origin, ...]
+    confidences: tuple[float, ...] = ()  # largest probability of each row
     stages: tuple[Stage, ...] = ()  # verifications inside the proposer (cascade)
 
     def __len__(self) -> int:
@@ -87,14 +88,32 @@ class Proposer(Protocol):
         ...
 
 
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a gamma policy may learn from a round. Times in ms; `confidences` as in `Draft`."""
+
+    num_drafted: int
+    num_accepted: int
+    confidences: tuple[float, ...]
+    draft_ms: float
+    verify_ms: float
+
+
 class GammaController(Protocol):
-    """How many tokens to draft next."""
+    """How many tokens to draft next. One lives as long as its request."""
 
     @property
     def gamma(self) -> int:
-        """Tokens to draft in the coming round."""
+        """The most tokens to draft in the coming round; 0 is a plain step of the verifier."""
         ...
 
-    def update(self, num_drafted: int, num_accepted: int) -> None:
-        """Learn from a round."""
+    def keep_drafting(self, confidences: Sequence[float]) -> bool:
+        """Whether to draft one more, after tokens drawn with these confidences.
+
+        It sees the past only, never the token to come: so the output law stays exact.
+        """
+        ...
+
+    def update(self, outcome: Outcome) -> None:
+        """Learn from a round, drafted or plain."""
         ...

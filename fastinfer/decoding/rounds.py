@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from fastinfer.decoding.protocols import Draft, LanguageModel, Proposer
+from fastinfer.decoding.protocols import Draft, LanguageModel, Outcome, Proposer
 from fastinfer.decoding.sampling import Law
 from fastinfer.decoding.verification import Rule, Verdict
 from fastinfer.events import Origin, Role, Stage
@@ -62,6 +62,17 @@ class Round:
             num_accepted=self.verdict.num_accepted,
         )
         return (*self.draft.stages, own)
+
+    @property
+    def outcome(self) -> Outcome:
+        """What the gamma policy of this verifier learns."""
+        return Outcome(
+            num_drafted=len(self.draft),
+            num_accepted=self.verdict.num_accepted,
+            confidences=self.draft.confidences,
+            draft_ms=self.draft_ms,
+            verify_ms=self.verify_ms,
+        )
 
 
 def speculate(

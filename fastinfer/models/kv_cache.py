@@ -20,7 +20,7 @@ CHUNK = 256
 class CacheViews:
     """Per layer: where the new entries go, and what attention reads once they are there."""
 
-    new: tuple[Tensor, ...]  # [2 * kv_heads, n, head_dim]: keys of all heads, then values
+    new: tuple[Tensor, ...]  # [1, 2 * kv_heads, n, head_dim]: keys of all heads, then values
     keys: tuple[Tensor, ...]  # [1, kv_heads, entries + n, head_dim]
     values: tuple[Tensor, ...]  # [1, kv_heads, entries + n, head_dim]
 
@@ -82,10 +82,10 @@ class StaticKVCache:
         """Room for `count` new tokens. The cursor moves only with `advance`."""
         end = self._entries + count
         self.reserve(end)
-        flat = self._storage.flatten(1, 2)  # [layers, 2 * kv_heads, capacity, head_dim]
+        flat = self._storage.flatten(1, 2).unsqueeze(1)
         live = self._storage.narrow(3, 0, end)
         return CacheViews(
-            new=flat.narrow(2, self._entries, count).unbind(0),
+            new=flat.narrow(3, self._entries, count).unbind(0),
             keys=live.narrow(1, 0, 1).unbind(0),
             values=live.narrow(1, 1, 1).unbind(0),
         )

@@ -8,7 +8,7 @@ are left out on purpose: their frequencies depend on the length reached, so a ro
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import torch
@@ -98,26 +98,24 @@ class RotaryTable:
         self._table = self._make(CHUNK)
 
     def _make(self, length: int) -> Tensor:
-        """[2, length, 1, dim]: cosine, and sine with the sign of `rotate`'s first half inside."""
+        """[2, length, dim]: cosine; sine, negated in the first half."""
         angles = torch.arange(length, dtype=torch.float32)[:, None] * self._frequencies
         cos, sin = angles.cos() * self._scale, angles.sin() * self._scale
         table = torch.stack((torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)))
-        return table.unsqueeze(2).to(device=self._device, dtype=self.dtype)
+        return table.to(device=self._device, dtype=self.dtype)
 
-    def rows(self, start: int, count: int) -> tuple[Tensor, Tensor]:
-        """Cosine and sine, each [count, 1, dim], of the positions from `start` on."""
+    def rotation(self, start: int, count: int) -> Callable[[Tensor], None]:
+        """Turns heads, [..., count, head_dim], in place: row i by the angle of position start + i."""
         if start + count > self._table.shape[1]:
             # One assignment: a second request may read the old table meanwhile.
             self._table = self._make(-(-(start + count) // CHUNK) * CHUNK)
         cos, sin = self._table.narrow(1, start, count).unbind(0)
-        return cos, sin
+        dim, half = self.dim, self.dim // 2
 
+        def rotate_(heads: Tensor) -> None:
+            if heads.shape[-1] > dim:  # the rest of a head has no position
+                heads = heads.narrow(-1, 0, dim)
+            swapped = heads.roll(half, -1)
+            heads.mul_(cos).addcmul_(swapped, sin)
 
-def rotate_(
-    heads: Tensor,  # [n, heads, rotary_dim], changed in place
-    cos: Tensor,  # [n, 1, rotary_dim]
-    sin: Tensor,  # [n, 1, rotary_dim], first half negated
-) -> None:
-    """Turn each pair (i, i + dim / 2) by its position's angle."""
-    swapped = heads.roll(heads.shape[-1] // 2, -1)
-    heads.mul_(cos).addcmul_(swapped, sin)
+        return rotate_

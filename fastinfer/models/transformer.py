@@ -11,7 +11,7 @@ slower. And a model whose matrices are all small is computed in float32, from we
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,7 @@ from fastinfer.models.architectures import (
 from fastinfer.models.base import KVCache
 from fastinfer.models.kv_cache import StaticKVCache
 from fastinfer.models.linear import SMALL, RowFunction, gated, layer_norm, linear, rms_norm
-from fastinfer.models.rotary import RotaryTable, rotate_
+from fastinfer.models.rotary import RotaryTable
 from fastinfer.models.weights import (
     Checkpoint,
     FolderTensors,
@@ -58,8 +58,7 @@ class Layer:
 class Block:
     """What all layers share in one forward of n new tokens."""
 
-    cos: Tensor  # [n, 1, rotary_dim]
-    sin: Tensor
+    rotate_: Callable[[Tensor], None]
     masks: Mapping[int | None, Tensor | None]  # by window; [n, entries + n], added to the scores
     causal: bool  # the block is the whole sequence: no mask needed, only the order
 
@@ -179,6 +178,7 @@ class TransformerDecoder:
         self.device = builder.device
         on_cpu = self.device.type == "cpu"
         self.cache_dtype = torch.float32 if on_cpu else self.dtype
+        self._windows = frozenset(arch.windows)
         self._rotary = RotaryTable(arch.rotary, self.device, self.cache_dtype)
         self._embedding = builder.embedding()
         self._layers = [builder.layer(index) for index in range(arch.num_layers)]
@@ -209,10 +209,10 @@ class TransformerDecoder:
             attended = self._attend(layer, block, layer.attention_norm(hidden), new, keys, values)
             if layer.mlp_out is None:
                 mlp = layer.mlp_in(layer.mlp_norm(hidden))
-                hidden = hidden + layer.out(torch.cat((attended, mlp), -1))
+                hidden = layer.out(torch.cat((attended, mlp), -1)).add_(hidden)
             else:
-                hidden = hidden + layer.out(attended)
-                hidden = hidden + layer.mlp_out(layer.mlp_in(layer.mlp_norm(hidden)))
+                hidden = layer.out(attended).add_(hidden)
+                hidden = layer.mlp_out(layer.mlp_in(layer.mlp_norm(hidden))).add_(hidden)
         cache.advance(count)
         return self._logits(hidden[count - num_logits :])
 
@@ -224,29 +224,30 @@ class TransformerDecoder:
         layer: Layer,
         block: Block,
         rows: Tensor,  # [n, hidden], normed
-        new: Tensor,  # [2 * kv_heads, n, head_dim], written here
+        new: Tensor,  # [1, 2 * kv_heads, n, head_dim], written here
         keys: Tensor,  # [1, kv_heads, entries + n, head_dim]
         values: Tensor,
     ) -> Tensor:  # [n, heads * head_dim]
-        arch = self.arch
-        count = rows.shape[0]
-        rotated = arch.num_heads + arch.num_kv_heads
-        projected = layer.qkv(rows).to(self.cache_dtype).view(count, -1, arch.head_dim)
+        arch, count = self.arch, rows.shape[0]
+        projected = layer.qkv(rows).to(self.cache_dtype)
+        heads = projected.view(1, count, -1, arch.head_dim).transpose(1, 2)
+        query, new_entries = heads.split_with_sizes((arch.num_heads, 2 * arch.num_kv_heads), 1)
+        query_key = heads.narrow(1, 0, arch.num_heads + arch.num_kv_heads)
         if layer.qk_norm is not None:
-            query_key = projected.narrow(1, 0, rotated)
             query_key.copy_(layer.qk_norm(query_key))
-        rotate_(projected.narrow(1, 0, rotated).narrow(2, 0, self._rotary.dim), block.cos, block.sin)
-        heads = projected.transpose(0, 1)  # [heads + 2 * kv_heads, n, head_dim]
-        new.copy_(heads.narrow(0, arch.num_heads, 2 * arch.num_kv_heads))
+        block.rotate_(query_key)
+        new.copy_(new_entries)
         attended = F.scaled_dot_product_attention(
-            heads.narrow(0, 0, arch.num_heads).unsqueeze(0),
+            query,
             keys,
             values,
             attn_mask=block.masks[layer.window],
             is_causal=block.causal,
             enable_gqa=arch.num_heads != arch.num_kv_heads,
         )
-        return attended.transpose(1, 2).reshape(count, -1).to(rows.dtype)
+        if count > 1:
+            attended = attended.transpose(1, 2)
+        return attended.reshape(count, -1).to(rows.dtype)
 
     def _block(self, count: int, cache: StaticKVCache) -> Block:
         start = cache.length
@@ -254,14 +255,13 @@ class TransformerDecoder:
             raise ValueError(
                 f"{self.name} reads at most {self.context} tokens, not {start + count}"
             )
-        cos, sin = self._rotary.rows(start, count)
         entries = cache.num_entries()
-        windows = set(self.arch.windows)
-        whole = entries == 0 and windows == {None}
+        whole = entries == 0 and self._windows == {None}
         masks = {
-            window: None if whole else self._mask(entries, count, window) for window in windows
+            window: None if whole else self._mask(entries, count, window)
+            for window in self._windows
         }
-        return Block(cos, sin, masks, causal=whole and count > 1)
+        return Block(self._rotary.rotation(start, count), masks, causal=whole and count > 1)
 
     def _mask(self, entries: int, count: int, window: int | None) -> Tensor | None:
         """0 where a new token may look, -inf where not; None where it may look everywhere."""

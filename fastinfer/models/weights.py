@@ -95,7 +95,7 @@ class LayerWeights:
     attention_norm: Matrix
     mlp_norm: Matrix
     qkv: Matrix  # rows: queries of all heads, then keys, then values
-    qk_norm: Tensor | None  # [heads + kv_heads, head_dim]
+    qk_norm: Tensor | None  # [heads + kv_heads, 1, head_dim]
     attention_out: Matrix
     mlp_in: Matrix  # gated: gate rows, then up rows
     mlp_out: Matrix
@@ -157,7 +157,7 @@ class Checkpoint:
         if self._arch.qk_norm:
             query = self._tensor(f"{attention}.q_norm.weight").expand(self._arch.num_heads, -1)
             key = self._tensor(f"{attention}.k_norm.weight").expand(self._arch.num_kv_heads, -1)
-            qk_norm = torch.cat((query, key))
+            qk_norm = torch.cat((query, key)).unsqueeze(1)
         return LayerWeights(
             attention_norm=self._matrix(f"{prefix}.input_layernorm"),
             mlp_norm=self._matrix(f"{prefix}.post_attention_layernorm"),

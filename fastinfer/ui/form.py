@@ -14,6 +14,9 @@ FIELDS = (
     "repetition_penalty", "stop", "seed",
 )  # fmt: skip
 
+# Typed as text: gr.Number shows an empty field as 0, and JavaScript loses digits of a long seed.
+TYPED = ("seed", "gamma_min", "inner_gamma")
+
 
 def form_to_config(values: Sequence[Any]) -> DecodeConfig:
     """A config from the form's values, in the order of `FIELDS`.
@@ -22,7 +25,7 @@ def form_to_config(values: Sequence[Any]) -> DecodeConfig:
     """
     given = dict(zip(FIELDS, values, strict=True))
     given["stop"] = _lines(given["stop"])
-    given["seed"] = _seed(given["seed"])
+    given |= {name: _typed(given[name]) for name in TYPED}
     return DecodeConfig.from_mapping({name: _whole(value) for name, value in given.items()})
 
 
@@ -37,11 +40,8 @@ def _lines(text: str | None) -> list[str]:
     return [line.replace("\\n", "\n").replace("\\t", "\t") for line in lines if line]
 
 
-def _seed(text: str | None) -> int | str | None:
-    """A number where it is one; other text is left for `DecodeConfig` to refuse.
-
-    The field is a text because a number of JavaScript loses digits above 2**53.
-    """
+def _typed(text: str | None) -> int | str | None:
+    """A number where it is one; other text is left for `DecodeConfig` to refuse."""
     text = (text or "").strip()
     if not text:
         return None

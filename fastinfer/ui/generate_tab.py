@@ -105,10 +105,10 @@ def _drafting(roles: set[Role]) -> dict[str, Component]:
             )
             gamma = _number("gamma", 4, "γ", "Per round.")
         with gr.Row():
-            least = _number("gamma_min", None, "Least γ", "Of the policy.")
+            least = _typed("gamma_min", "Least γ", "Empty: policy's.")
             most = _number("gamma_max", 16, "Most γ", "Up to 64.")
         with gr.Row():
-            inner = _number("inner_gamma", None, "Inner γ", "Cascade only.")
+            inner = _typed("inner_gamma", "Inner γ", "Cascade only.")
             rounds = _number("rounds", 2, "Inner rounds", "Cascade only.")
         rule = gr.Radio(
             list(RULES),
@@ -127,14 +127,7 @@ def _basics() -> dict[str, Component]:
     with gr.Row():
         tokens = _number("max_new_tokens", 160, "New tokens", "At most.")
         temperature = _number("temperature", 0.8, "Temperature", "0 is greedy.", step=0.1)
-        seed = gr.Textbox(
-            "",
-            label="Seed",
-            info="Empty: fresh.",
-            placeholder="fresh",
-            min_width=90,
-            elem_id="seed",
-        )
+        seed = _typed("seed", "Seed", "Empty: fresh.", placeholder="fresh")
     return {"max_new_tokens": tokens, "temperature": temperature, "seed": seed}
 
 
@@ -163,8 +156,13 @@ def _sampling() -> dict[str, Component]:
 
 def _number(name: str, value: float | None, label: str, help: str, step: float = 1) -> gr.Number:
     # No minimum or maximum: DecodeConfig says what is allowed, and names the field.
-    return gr.Number(
-        value, label=label, info=help, step=step, min_width=90, placeholder="auto", elem_id=name
+    return gr.Number(value, label=label, info=help, step=step, min_width=90, elem_id=name)
+
+
+def _typed(name: str, label: str, help: str, placeholder: str = "auto") -> gr.Textbox:
+    """A number that may be left out."""
+    return gr.Textbox(
+        "", label=label, info=help, placeholder=placeholder, min_width=90, elem_id=name
     )
 
 
@@ -177,12 +175,24 @@ def _wire(
     view: gr.HTML,
 ) -> None:
     buttons = [start, stop]
+    values = [form.prompt, *form.fields]
+
+    def begin(*given: Any) -> tuple[dict[str, Any], dict[str, Any]]:
+        handler.check(*given)
+        return _busy()
+
+    # A slip shows at once, however long the engine's queue. (With queue=False no toast would show.)
     busy = start.click(
-        _busy, None, buttons, queue=False, show_progress="hidden", api_visibility=PRIVATE
+        begin,
+        values,
+        buttons,
+        concurrency_limit=None,
+        show_progress="hidden",
+        api_visibility=PRIVATE,
     )
-    run = busy.then(
+    run = busy.success(
         handler.generate,
-        [form.prompt, *form.fields],
+        values,
         view,
         # The place in the queue shows in the status line, and nothing covers the text.
         show_progress="minimal",
@@ -191,7 +201,7 @@ def _wire(
         concurrency_limit=1,
         api_visibility=PRIVATE,
     )
-    # Failure fires after an error and after Stop. `then` would not fire after an error (gradio 6.31).
+    # Failure fires after an error and after Stop; `then` fires after no error (gradio 6.31).
     for after in (run.success, run.failure):
         after(
             _idle,

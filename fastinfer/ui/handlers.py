@@ -27,44 +27,36 @@ class GenerateHandler:
         self._runs = Runs(engine)
         self._worker: Worker[Message] = Worker()
 
-    def generate(self, prompt: str | None, *values: Any) -> Generator[Any, None, None]:
-        """Yield the view's value as it grows. Closing it stops the engine within a round.
-
-        A bad value becomes a toast and leaves form and view as they are.
-        """
+    def check(self, prompt: str | None, *values: Any) -> DecodeConfig:
+        """The request that the form makes. A bad value becomes a toast, by raising gr.Error."""
         try:
             config = form_to_config(values)
             self._engine.check(prompt or "", config)
         except ConfigError as error:
-            _refuse(error)
-            yield gr.skip()
-            return
-        yield from self._lines(prompt or "", config)
+            raise _toast(str(error), "Not started") from error
+        return config
 
-    def _lines(self, prompt: str, config: DecodeConfig) -> Generator[str, None, None]:
+    def generate(self, prompt: str | None, *values: Any) -> Generator[str, None, None]:
+        """Yield the view's value as it grows. Closing it stops the engine within a round."""
+        config = self.check(prompt, *values)
         recorder = Recorder(config)
-        value = recorder.open(uuid.uuid4().hex, prompt)
+        value = recorder.open(uuid.uuid4().hex, prompt or "")
         yield value
-        batches = self._worker.batches(self._runs.messages(prompt, config))
+        batches = self._worker.batches(self._runs.messages(prompt or "", config))
         try:
             for batch in batches:
                 if batch:
                     value += "".join(map(recorder.add, batch)) + recorder.figures()
                 yield value
-        except ConfigError as error:
-            yield value + recorder.failed(f"Refused: {error}")
-            _refuse(error)
         except Exception as error:
             log.exception("the run broke off")
-            yield value + recorder.failed(f"The run broke off: {type(error).__name__}")
-            raise gr.Error(
-                f"The run broke off ({type(error).__name__}); the log has the details.",
-                print_exception=False,
-            ) from error
+            words = f"The run broke off: {error}"
+            yield value + recorder.failed(words)
+            raise _toast(words, "Error") from error
         finally:
             batches.close()
 
 
-def _refuse(error: ConfigError) -> None:
-    # Toasts are drawn as HTML, and the message may quote what was typed.
-    gr.Warning(escape(str(error)), title="Not started")
+def _toast(words: str, title: str) -> gr.Error:
+    # Toasts are drawn as HTML, and the words may quote what was typed.
+    return gr.Error(escape(words), title=title, print_exception=False)

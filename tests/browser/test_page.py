@@ -62,7 +62,8 @@ def set_number(visit: Visit, name: str, value: str) -> None:
 def chart(visit: Visit, name: str) -> list[dict[str, Any]]:
     traces: list[dict[str, Any]] = visit.page.eval_on_selector(
         f"[data-chart={name}]",
-        "node => node.data.map(t => ({x: [...t.x], y: [...t.y], text: t.text ? [...t.text] : null}))",
+        "node => node.data.map(t =>"
+        " ({x: [...t.x], y: [...t.y], text: t.text ? [...t.text] : null}))",
     )
     return traces
 
@@ -188,7 +189,7 @@ def test_a_second_visitor_waits_and_is_served(site: Site, visit: Open) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("temperature", "-1"), ("max_new_tokens", "0"), ("seed", "<b>seven</b>")]
+    ("name", "value"), [("temperature", "-1"), ("max_new_tokens", "0"), ("seed", "<b>7</b>")]
 )
 def test_a_bad_value_is_a_toast_that_names_it_and_keeps_the_form(
     site: Site, visit: Open, name: str, value: str
@@ -199,8 +200,8 @@ def test_a_bad_value_is_a_toast_that_names_it_and_keeps_the_form(
     opened.page.fill(f"#{name} input, #{name} textarea", value)
     opened.page.click("#generate")
     toast = opened.page.wait_for_selector(".toast-body")
-    assert f"{name}: must be" in toast.inner_text() and "Traceback" not in toast.inner_text()
-    assert toast.query_selector("b:has-text('seven')") is None
+    assert f"{name}: must be" in toast.inner_text() and value in toast.inner_text()
+    assert "Traceback" not in toast.inner_text()
     opened.page.wait_for_selector("#generate:not([disabled])")
     assert opened.page.input_value(f"#{name} input, #{name} textarea") == value
     assert opened.page.input_value("#prompt textarea") == NASTY
@@ -223,7 +224,7 @@ def test_an_engine_that_breaks_says_so_and_the_page_goes_on(site: Site, visit: O
     opened.page.check("#method input[value=autoregressive]")
     opened.page.click("#generate")
     toast = opened.page.wait_for_selector(".toast-body")
-    assert "FloatingPointError" in toast.inner_text()
+    assert "logits of the target are not finite" in toast.inner_text()
     wait_for_state(opened, "failed")
     site.engine.fail_at = None
     opened.page.wait_for_selector("#generate:not([disabled])")

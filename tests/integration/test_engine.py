@@ -120,7 +120,9 @@ def test_an_end_token_ends_the_text(method: str) -> None:
                 vocab_size=models.vocab_size, end_ids=frozenset([end]),
             )
         )  # fmt: skip
-        run = ending.generate(PROMPT, config(method=method, temperature=0, gamma=8, ignore_eos=False))
+        run = ending.generate(
+            PROMPT, config(method=method, temperature=0, gamma=8, ignore_eos=False)
+        )
         assert run.token_ids == baseline.token_ids[: first + 1]
         assert run.stats.finished.reason == "eos"
         held = ending.generate(
@@ -167,7 +169,9 @@ def test_bad_requests_are_refused_at_once(engine: Engine) -> None:
 def test_a_method_without_its_model_is_refused() -> None:
     models = tiny_models()
     del models.decoders[Role.INTERMEDIATE]
-    with pytest.raises(ConfigError, match="method: cascade needs a model for the role intermediate"):
+    with pytest.raises(
+        ConfigError, match="method: cascade needs a model for the role intermediate"
+    ):
         Engine(models).stream("a", config(method="cascade"))
 
 
@@ -213,7 +217,9 @@ def test_a_stream_closed_early_frees_its_caches_and_the_turn(
     assert engine.generate(PROMPT, config()).stats.num_tokens == 40
 
 
-def test_a_slow_reader_costs_no_engine_time(engine: Engine, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_slow_reader_costs_no_engine_time(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now = [0.0]
 
     def clock() -> float:
@@ -279,5 +285,7 @@ def test_a_folder_without_a_model_is_refused(tmp_path: object) -> None:
 def test_another_tokenizer_is_refused_with_the_first_id_that_differs(tmp_path: object) -> None:
     target = save_tiny(tmp_path / "target", 1)  # type: ignore[operator]
     other = save_tiny(tmp_path / "other", 2, extra=("wave",))  # type: ignore[operator]
-    with pytest.raises(ConfigError, match="draft: its tokenizer is not the target's: id 257 is 'wave'"):
+    with pytest.raises(
+        ConfigError, match="draft: its tokenizer is not the target's: id 257 is 'wave'"
+    ):
         load(target=target, draft=other)

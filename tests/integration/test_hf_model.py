@@ -87,7 +87,9 @@ def test_rollback_is_as_if_the_tokens_had_never_been(name: str) -> None:
     assert torch.allclose(logits, plain(model, tokens)[10:, :64], atol=1e-4)
     cached.rollback(0)
     assert (cached.cache_tokens(), cached.cache_bytes()) == (0, 0)
-    assert torch.allclose(cached.forward(tokens[:3], 1)[0], plain(model, tokens[:3])[2, :64], atol=1e-4)
+    assert torch.allclose(
+        cached.forward(tokens[:3], 1)[0], plain(model, tokens[:3])[2, :64], atol=1e-4
+    )
 
 
 def test_a_rollback_beyond_what_is_held_does_nothing() -> None:

@@ -181,9 +181,7 @@ def test_bfloat16_is_as_near_to_float32_as_transformers(name: str, ids: Tensor) 
     assert error(logits) < 0.02 * float(reference.std())
 
 
-def test_plain_products_equal_packed_ones(
-    monkeypatch: pytest.MonkeyPatch, ids: Tensor
-) -> None:
+def test_plain_products_equal_packed_ones(monkeypatch: pytest.MonkeyPatch, ids: Tensor) -> None:
     """Machines without oneDNN take the plain path."""
     model = random_model(CONFIGS["llama-wide"])
     packed = ours(model)

@@ -32,6 +32,8 @@ GAMMAS = (
     GammaConfig(policy="constant", initial=3),
     GammaConfig(policy="aimd", initial=2),
     GammaConfig(policy="additive", initial=3),
+    GammaConfig(policy="confidence", threshold=0.6, maximum=4),
+    GammaConfig(policy="cost_aware", initial=2, maximum=4),
 )
 RULES: tuple[Callable[[int], Rule], ...] = (ResidualRule, CoupledRule)
 
@@ -139,7 +141,9 @@ def test_mutant_greedy_draft_reported_as_softmax(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         ResidualRule,
         "draw",
-        lambda self, law, position: int(law.argmax()) if position == 3 else right(self, law, position),
+        lambda self, law, position: (
+            int(law.argmax()) if position == 3 else right(self, law, position)
+        ),
     )
     assert refuted()
 
@@ -205,7 +209,9 @@ def test_mutant_draft_tokens_dropped_for_their_own_low_probability(
 # Acceptance ---------------------------------------------------------------------------------------
 
 
-def acceptance_of(target: TableLM, draft: TableLM, rule: Callable[[int], Rule]) -> tuple[float, int]:
+def acceptance_of(
+    target: TableLM, draft: TableLM, rule: Callable[[int], Rule]
+) -> tuple[float, int]:
     run = Toy(
         "speculative", target, draft, rule=rule, max_new_tokens=8000,
         gamma=GammaConfig(policy="constant", initial=4),

@@ -90,7 +90,7 @@ def test_one_stop_text_or_a_list_of_them() -> None:
 @pytest.mark.parametrize("policy", GAMMA_POLICIES)
 def test_the_policy_s_floor_gives_way_to_a_smaller_start(policy: Any) -> None:
     assert GammaConfig(policy=policy, initial=8).floor == DEFAULT_FLOORS[policy]
-    assert GammaConfig(policy=policy, initial=1).floor == 1
+    assert GammaConfig(policy=policy, initial=1).floor == min(1, DEFAULT_FLOORS[policy])
     assert GammaConfig(policy=policy, initial=8, minimum=3).floor == 3
 
 

@@ -2,20 +2,37 @@
 
 from __future__ import annotations
 
+import random
+
 import pytest
 
 from fastinfer.config import ConfigError, GammaConfig
+from fastinfer.decoding.cost_aware import CostAwareGamma, VerifyTimes
 from fastinfer.decoding.gamma import controller_for
+from fastinfer.decoding.protocols import Outcome
+
+
+def round_of(
+    drafted: int,
+    accepted: int,
+    draft_ms: float = 1.0,
+    verify_ms: float = 1.0,
+    confidence: float = 0.9,
+) -> Outcome:
+    return Outcome(
+        num_drafted=drafted, num_accepted=accepted, confidences=(confidence,) * drafted,
+        draft_ms=draft_ms, verify_ms=verify_ms,
+    )  # fmt: skip
 
 
 def walk(config: GammaConfig, outcomes: list[tuple[int, int] | bool]) -> list[int]:
-    """Gamma after each round; True is full acceptance of a full block, False a rejection at once."""
+    """Gamma after each round; True is a full block accepted, False one refused at once."""
     controller = controller_for(config)
     seen = []
     for outcome in outcomes:
         if isinstance(outcome, bool):
             outcome = (controller.gamma, controller.gamma if outcome else 0)
-        controller.update(*outcome)
+        controller.update(round_of(*outcome))
         seen.append(controller.gamma)
     return seen
 
@@ -76,3 +93,113 @@ def test_bad_values_name_their_field(options: dict[str, object], field: str) -> 
     with pytest.raises(ConfigError) as caught:
         GammaConfig(**options)  # type: ignore[arg-type]
     assert caught.value.field == field
+
+
+def test_confidence_stops_after_a_doubtful_token() -> None:
+    controller = controller_for(GammaConfig(policy="confidence", threshold=0.5, maximum=9))
+    assert controller.gamma == 9
+    assert controller.keep_drafting([])
+    assert controller.keep_drafting([0.1, 0.5])
+    assert not controller.keep_drafting([0.9, 0.49])
+
+
+# Cost-aware, on a simulated machine: costs are set, acceptance is drawn -------------------------
+
+
+def simulate(
+    acceptance: float,
+    draft_ms: float,
+    extra_ms: float = 0.0,
+    rounds: int = 400,
+    seed: int = 0,
+    policy: str = "cost_aware",
+    maximum: int = 16,
+) -> tuple[float, CostAwareGamma]:
+    """Speed against plain steps of 1 ms, and the controller in its last state."""
+    rng = random.Random(seed)
+    controller = controller_for(GammaConfig(policy=policy, maximum=maximum))  # type: ignore[arg-type]
+    tokens = time = 0.0
+    for _ in range(rounds):
+        drafted = 0
+        while drafted < controller.gamma and controller.keep_drafting((0.8,) * drafted):
+            drafted += 1
+        accepted = 0
+        while accepted < drafted and rng.random() < acceptance:
+            accepted += 1
+        outcome = round_of(drafted, accepted, drafted * draft_ms, 1.0 + extra_ms * drafted, 0.8)
+        controller.update(outcome)
+        tokens += accepted + 1
+        time += outcome.draft_ms + outcome.verify_ms
+    return tokens / time, controller  # type: ignore[return-value]
+
+
+def best_fixed(acceptance: float, draft_ms: float, extra_ms: float = 0.0) -> float:
+    """max over gamma of (1 + a + ... + a^gamma) / (gamma c + v(gamma)), arXiv:2211.17192."""
+    return max(
+        sum(acceptance**k for k in range(g + 1)) / (g * draft_ms + 1 + extra_ms * g)
+        for g in range(17)
+    )
+
+
+@pytest.mark.parametrize(
+    ("acceptance", "draft_ms", "extra_ms"),
+    [(0.9, 0.05, 0.0), (0.8, 0.1, 0.0), (0.7, 0.11, 0.05), (0.6, 0.2, 0.0), (0.5, 0.02, 0.1)],
+)
+def test_cost_aware_comes_near_the_best_fixed_gamma(
+    acceptance: float, draft_ms: float, extra_ms: float
+) -> None:
+    best = best_fixed(acceptance, draft_ms, extra_ms)
+    reached = sum(simulate(acceptance, draft_ms, extra_ms, seed=s)[0] for s in range(5)) / 5
+    assert reached > 0.93 * best
+
+
+@pytest.mark.parametrize(("acceptance", "draft_ms"), [(0.4, 0.6), (0.2, 0.3), (0.0, 0.05)])
+def test_cost_aware_gives_up_where_drafting_cannot_pay(acceptance: float, draft_ms: float) -> None:
+    reached, controller = simulate(acceptance, draft_ms, rounds=800)
+    assert reached > 0.97
+    assert controller.gamma <= 1
+
+
+def test_cost_aware_beats_aimd_where_drafts_are_dear() -> None:
+    # AIMD can't go below its floor of four: 0.63x at c = .4, acceptance .4.
+    assert simulate(0.4, 0.4)[0] > simulate(0.4, 0.4, policy="aimd")[0] + 0.2
+
+
+def test_cost_aware_comes_back_when_the_text_turns_easy() -> None:
+    _, controller = simulate(0.0, 0.1)
+    assert controller.gamma <= 1
+    for _ in range(300):
+        drafted = 0
+        while drafted < controller.gamma and controller.keep_drafting((0.8,) * drafted):
+            drafted += 1
+        controller.update(round_of(drafted, drafted, 0.1 * drafted, 1.0, 0.8))
+    assert controller.gamma == controller.maximum
+
+
+def test_cost_aware_drafts_on_for_confident_tokens_only() -> None:
+    controller = CostAwareGamma(GammaConfig(policy="cost_aware"))
+    controller.update(round_of(0, 0))
+    for _ in range(60):
+        controller.update(round_of(4, 4, 1.0, 1.0, 0.95))
+        controller.update(round_of(1, 0, 0.25, 1.0, 0.15))
+    assert controller.keep_drafting([0.95])
+    assert not controller.keep_drafting([0.15])
+
+
+def test_one_slow_round_does_not_move_the_costs_far() -> None:
+    times = VerifyTimes()
+    for _ in range(10):
+        times.add(0, 1.0)
+    times.add(0, 1000.0)
+    assert times.at(0) < 1.5
+
+
+def test_times_between_measured_blocks_lie_on_a_line() -> None:
+    times = VerifyTimes()
+    times.add(0, 1.0)
+    assert times.at(5) == 1.0
+    times.add(4, 3.0)
+    assert times.at(2) == pytest.approx(2.0)
+    assert times.at(8) == pytest.approx(5.0)
+    times.add(8, 2.0)  # noise: never below a plain step
+    assert times.at(12) >= 1.0

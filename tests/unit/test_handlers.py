@@ -14,7 +14,6 @@ import pytest
 
 from fastinfer.config import ConfigError, DecodeConfig
 from fastinfer.events import Finished, Started, Step
-from fastinfer.ui import handlers
 from fastinfer.ui.form import FIELDS, form_to_config
 from fastinfer.ui.handlers import GenerateHandler
 from fastinfer.ui.run import BASELINE_TOKENS, Baseline, Phase, Runs
@@ -23,7 +22,7 @@ from tests.browser.fake_engine import FakeEngine
 
 FORM: dict[str, Any] = {
     "method": "cascade", "draft": "model", "rule": "residual", "gamma_policy": "aimd", "gamma": 4,
-    "gamma_min": None, "gamma_max": 16, "inner_gamma": None, "rounds": 2, "max_new_tokens": 40,
+    "gamma_min": "", "gamma_max": 16, "inner_gamma": "", "rounds": 2, "max_new_tokens": 40,
     "temperature": 0.8, "top_k": 0, "top_p": 1, "min_p": 0, "typical_p": 1,
     "repetition_penalty": 1, "stop": "", "seed": "",
 }  # fmt: skip
@@ -32,13 +31,6 @@ FORM: dict[str, Any] = {
 def values(**changes: Any) -> list[Any]:
     assert set(changes) <= set(FIELDS)
     return [{**FORM, **changes}[name] for name in FIELDS]
-
-
-@pytest.fixture
-def toasts(monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    said: list[str] = []
-    monkeypatch.setattr(handlers.gr, "Warning", lambda text, **_: said.append(text))
-    return said
 
 
 def wait_until_free(engine: FakeEngine) -> None:
@@ -54,6 +46,7 @@ def test_the_form_becomes_a_config() -> None:
     assert config.sampling.seed == 7
     assert config.stop == ("END", "\n\n")
     assert config.gamma.initial == 5 and config.gamma.minimum is None
+    assert form_to_config(values(gamma_min="2", inner_gamma="3")).gamma.minimum == 2
     assert config.sampling.top_p == 0.9
 
 
@@ -64,7 +57,7 @@ def test_the_form_becomes_a_config() -> None:
         ("seed", "seven"), ("seed", "-1"), ("seed", "1.5"), ("seed", "²"), ("rounds", 0),
         ("top_k", -1),
         ("min_p", 1.5), ("typical_p", 0), ("repetition_penalty", 0), ("method", "magic"),
-        ("gamma_max", 65), ("stop", "\n".join("abcdefghijklmnopq")),
+        ("gamma_max", 65), ("gamma_min", "0"), ("gamma_min", "few"), ("stop", "\n".join("abcdefghijklmnopq")),
     ],
 )  # fmt: skip
 def test_a_bad_value_names_its_field(field: str, value: Any) -> None:
@@ -153,23 +146,36 @@ def test_two_runs_begin_differently() -> None:
     assert first.split("\n")[0] != second.split("\n")[0]
 
 
-def test_a_bad_value_is_a_toast_and_touches_nothing(toasts: list[str]) -> None:
+def refused(prompt: str | None = "once", **changes: Any) -> str:
+    """The toast of a request that is refused, both by the check and by the run itself."""
     engine = FakeEngine()
-    yielded = list(GenerateHandler(engine).generate("once", *values(temperature=-1)))
-    assert toasts == ["temperature: must be from 0 to 100, not -1"]
-    assert yielded == [gr.skip()]
+    handler = GenerateHandler(engine)
+    with pytest.raises(gr.Error) as checked:
+        handler.check(prompt, *values(**changes))
+    with pytest.raises(gr.Error) as run:
+        next(handler.generate(prompt, *values(**changes)))
     assert engine.requests == []
+    assert checked.value.message == run.value.message
+    assert not checked.value.print_exception
+    return str(checked.value.message)
+
+
+def test_a_bad_value_is_one_sentence() -> None:
+    assert refused(temperature=-1) == "temperature: must be from 0 to 100, not -1"
 
 
 @pytest.mark.parametrize("prompt", ["", None])
-def test_an_empty_prompt_is_a_toast(toasts: list[str], prompt: str | None) -> None:
-    list(GenerateHandler(FakeEngine()).generate(prompt, *values()))
-    assert len(toasts) == 1 and toasts[0].startswith("prompt: ")
+def test_an_empty_prompt_is_refused(prompt: str | None) -> None:
+    assert refused(prompt).startswith("prompt: ")
 
 
-def test_a_toast_never_carries_markup(toasts: list[str]) -> None:
-    list(GenerateHandler(FakeEngine()).generate("once", *values(seed="<img src=x>")))
-    assert "&lt;img src=x&gt;" in toasts[0] and "<" not in toasts[0]
+def test_a_toast_never_carries_markup() -> None:
+    toast = refused(seed="<img src=x>")
+    assert "&lt;img src=x&gt;" in toast and "<" not in toast
+
+
+def test_a_good_request_passes_the_check() -> None:
+    assert GenerateHandler(FakeEngine()).check("once", *values()) == form_to_config(values())
 
 
 def test_an_engine_that_breaks_says_so_and_keeps_what_came() -> None:
@@ -178,7 +184,7 @@ def test_an_engine_that_breaks_says_so_and_keeps_what_came() -> None:
     list(handler.generate("once", *values()))  # warm, so that the break comes in the baseline
     engine.fail_at = 5
     seen: list[str] = []
-    with pytest.raises(gr.Error, match="FloatingPointError"):
+    with pytest.raises(gr.Error, match="not finite"):
         seen.extend(handler.generate("once", *values(method="autoregressive")))
     records = [json.loads(line) for line in seen[-1].splitlines()]
     assert records[-1]["state"] == "failed"

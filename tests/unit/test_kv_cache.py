@@ -26,9 +26,9 @@ def append(cache: StaticKVCache, tokens: list[int]) -> None:
     """Write entries that name their token, layer and kind (key or value)."""
     views = cache.views(len(tokens))
     for layer in range(LAYERS):
-        entry = torch.tensor(tokens, dtype=torch.float32)[None, :, None]
-        views.new[layer][:HEADS] = entry + layer / 10
-        views.new[layer][HEADS:] = -(entry + layer / 10)
+        entry = torch.tensor(tokens, dtype=torch.float32)[:, None]
+        views.new[layer][:, :HEADS] = entry + layer / 10
+        views.new[layer][:, HEADS:] = -(entry + layer / 10)
     cache.advance(len(tokens))
 
 

@@ -21,9 +21,7 @@ def greedy(method: str, prompt: list[int], gamma: GammaConfig, **kwargs: object)
     )  # fmt: skip
 
 
-@pytest.mark.parametrize(
-    ("method", "length", "gamma"), all_pairs(METHODS, (1, 2, 9), (1, 2, 4, 7))
-)
+@pytest.mark.parametrize(("method", "length", "gamma"), all_pairs(METHODS, (1, 2, 9), (1, 2, 4, 7)))
 def test_greedy_is_the_baselines_whatever_drafts(method: str, length: int, gamma: int) -> None:
     prompt = [1, 0, 2, 1, 0, 2, 1, 0, 2][:length]
     policy = GammaConfig(policy="constant", initial=gamma)

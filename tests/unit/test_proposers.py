@@ -7,13 +7,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 from toys import ResidualRule, models
 
-from fastinfer.config import SamplingConfig
+from fastinfer.config import GammaConfig, SamplingConfig
+from fastinfer.decoding.gamma import ConstantGamma
 from fastinfer.decoding.proposers import ModelProposer, NoDraft, PromptLookupProposer
 from fastinfer.decoding.sampling import Law
 
+FREE = ConstantGamma(GammaConfig(policy="constant"))
+
 
 def test_it_copies_what_followed() -> None:
-    proposer = PromptLookupProposer(vocab_size=10)
+    proposer = PromptLookupProposer(10, FREE)
     tokens = [1, 2, 3, 4, 5, 9, 1, 2, 3]
     proposer.prefill(tokens)
     draft = proposer.propose(tokens, 4)
@@ -23,24 +26,26 @@ def test_it_copies_what_followed() -> None:
 
 
 def test_the_longest_ending_wins_then_the_latest() -> None:
-    proposer = PromptLookupProposer(vocab_size=10)
+    proposer = PromptLookupProposer(10, FREE)
     tokens = [1, 2, 3, 7, 2, 3, 8, 3, 9, 1, 2, 3]
     assert proposer.propose(tokens, 1).token_ids == (7,)
-    proposer = PromptLookupProposer(vocab_size=10, max_ngram=2)
+    proposer = PromptLookupProposer(10, FREE, max_ngram=2)
     assert proposer.propose(tokens, 1).token_ids == (8,)
-    proposer = PromptLookupProposer(vocab_size=10, max_ngram=1)
+    proposer = PromptLookupProposer(10, FREE, max_ngram=1)
     assert proposer.propose(tokens, 1).token_ids == (9,)
 
 
 def test_nothing_to_copy_is_an_empty_draft() -> None:
-    proposer = PromptLookupProposer(vocab_size=10)
+    proposer = PromptLookupProposer(10, FREE)
     assert len(proposer.propose([1, 2, 3], 4)) == 0
     assert len(proposer.propose([1, 2, 3, 1], 0)) == 0
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(1, 6))
-def test_the_index_that_grows_finds_what_a_plain_search_finds(tokens: list[int], limit: int) -> None:
-    proposer = PromptLookupProposer(vocab_size=4)
+def test_the_index_that_grows_finds_what_a_plain_search_finds(
+    tokens: list[int], limit: int
+) -> None:
+    proposer = PromptLookupProposer(4, FREE)
     for end in range(1, len(tokens) + 1):
         proposed = proposer.propose(tokens[:end], limit).token_ids
     expected: tuple[int, ...] = ()
@@ -66,5 +71,5 @@ def test_a_model_stops_drafting_after_an_end_token() -> None:
     _, draft, _ = models(vocab_size=2)
     draft.rows = {(a, b): torch.tensor([9.0, -9.0]) for a in (0, 1) for b in (0, 1)}
     law = Law(SamplingConfig(temperature=0.0), num_prompt_tokens=2)
-    proposer = ModelProposer(draft, law, ResidualRule(0), frozenset([0]))
+    proposer = ModelProposer(draft, law, ResidualRule(0), FREE, frozenset([0]))
     assert proposer.propose([1, 1], 6).token_ids == (0,)

@@ -10,7 +10,7 @@ from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from fastinfer.models.architectures import read_architecture
-from fastinfer.models.rotary import CHUNK, RotarySpec, RotaryTable, inverse_frequencies, rotate_
+from fastinfer.models.rotary import CHUNK, RotarySpec, RotaryTable, inverse_frequencies
 
 CPU = torch.device("cpu")
 YARN = {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 2048}
@@ -53,25 +53,34 @@ def test_default_frequencies() -> None:
     assert factor == 1.0
 
 
-def test_rotation_turns_each_pair_by_position_times_frequency() -> None:
+def table() -> RotaryTable:
+    return RotaryTable(RotarySpec(dim=4, theta=100.0, scaling={}), CPU, torch.float32)
+
+
+@pytest.mark.parametrize("start", [0, 5, CHUNK - 1])  # the last one makes the table grow
+def test_rotation_turns_each_pair_by_position_times_frequency(start: int) -> None:
     """As complex numbers, pair (i, i + 2) is multiplied by exp(1j * position * frequency)."""
-    table = RotaryTable(RotarySpec(dim=4, theta=100.0, scaling={}), CPU, torch.float32)
-    heads = torch.randn(3, 2, 4, generator=torch.Generator().manual_seed(0))
-    angles = torch.arange(5, 8)[:, None, None] * torch.tensor([1.0, 0.1])
+    heads = torch.randn(2, 3, 4, generator=torch.Generator().manual_seed(0))
+    angles = torch.arange(start, start + 3)[:, None] * torch.tensor([1.0, 0.1])
     expected = torch.complex(heads[..., :2], heads[..., 2:]) * torch.polar(
         torch.ones_like(angles), angles
     )
-    rotate_(heads, *table.rows(5, 3))
+    table().rotation(start, 3)(heads)
     torch.testing.assert_close(heads, torch.cat((expected.real, expected.imag), -1))
 
 
-def test_rows_past_the_table_are_made_and_old_ones_stay() -> None:
-    table = RotaryTable(RotarySpec(dim=4, theta=100.0, scaling={}), CPU, torch.float32)
-    before = [rows.clone() for rows in table.rows(10, 3)]
-    cos, sin = table.rows(CHUNK - 1, 3)
-    assert cos.shape == sin.shape == (3, 1, 4)
-    angle = (CHUNK + 1) * 0.1
-    torch.testing.assert_close(cos[2, 0, 1], torch.tensor(angle).cos())
-    torch.testing.assert_close(sin[2, 0, 3], torch.tensor(angle).sin())
-    for old, new in zip(before, table.rows(10, 3), strict=True):
-        assert torch.equal(old, new)
+def test_values_past_the_rotary_dimension_have_no_position() -> None:
+    heads = torch.randn(2, 3, 7, generator=torch.Generator().manual_seed(0))
+    before = heads.clone()
+    table().rotation(9, 3)(heads)
+    assert torch.equal(heads[..., 4:], before[..., 4:])
+    assert not torch.equal(heads[..., :4], before[..., :4])
+
+
+def test_growing_leaves_old_positions_as_they_were() -> None:
+    one = table()
+    before, after = torch.ones(3, 4), torch.ones(3, 4)
+    one.rotation(10, 3)(before)
+    one.rotation(3 * CHUNK, 1)(torch.ones(1, 4))
+    one.rotation(10, 3)(after)
+    assert torch.equal(before, after)

@@ -1,0 +1,184 @@
+"""A gamma policy that knows what drafting costs, and leaves it where it can't pay.
+
+Renewal-reward rule: with lambda the best rate known so far (tokens per ms), draft one more token as
+long as the chance that it is reached and accepted exceeds what it costs:
+
+    prod(a_i) > lambda * (draft step + extra verification)
+
+This is SpecDec++'s threshold (arXiv:2405.19715) with the threshold computed instead of tuned. The
+a_i come from the draft's confidence, calibrated while running; the costs are measured while
+running. The verification's share is in the price because on a CPU a longer block costs more.
+
+Deviation from the idealised rule: the first round is a plain step (it measures what drafting has to
+beat) and the second drafts `initial` tokens. Where nothing pays, plain steps follow, with a probe
+of one token after 8, 16, 32, ... of them, since the text may turn easier.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from fastinfer.config import GammaConfig
+from fastinfer.decoding.protocols import Outcome
+
+NUM_BINS = 10
+PRIOR_ACCEPTANCE = 0.7
+PRIOR_WEIGHT = 4.0
+MEMORY = 0.98  # per round: acceptance counts of 50 rounds ago weigh a third
+RATE_MEMORY = 0.95
+TIME_SHARE = 0.2  # of a new time in the running mean
+SPIKE = 3.0  # a time above this multiple of the mean is the machine's doing
+FIRST_PROBE = 8
+LAST_PROBE = 64
+
+
+class Calibration:
+    """Acceptance of a drafted token, given the draft's confidence in it: counts in ten bins."""
+
+    def __init__(self) -> None:
+        self._tested = [0.0] * NUM_BINS
+        self._accepted = [0.0] * NUM_BINS
+        # A guess to start from, which fades like everything that was seen.
+        self._all_tested = PRIOR_WEIGHT
+        self._all_accepted = PRIOR_WEIGHT * PRIOR_ACCEPTANCE
+
+    def add(self, confidences: Sequence[float], num_accepted: int) -> None:
+        """One verified block: its tokens up to and with the first refused one were tested."""
+        self._tested = [MEMORY * count for count in self._tested]
+        self._accepted = [MEMORY * count for count in self._accepted]
+        tested = confidences[: num_accepted + 1]
+        self._all_tested = MEMORY * self._all_tested + len(tested)
+        self._all_accepted = MEMORY * self._all_accepted + num_accepted
+        for i, confidence in enumerate(tested):
+            self._tested[_bin(confidence)] += 1.0
+            self._accepted[_bin(confidence)] += float(i < num_accepted)
+
+    def mean(self) -> float:
+        """Acceptance whatever the confidence."""
+        return self._all_accepted / self._all_tested
+
+    def estimate(self, confidence: float) -> float:
+        """Acceptance at this confidence, leaning on the mean where little was seen."""
+        at = _bin(confidence)
+        return (self._accepted[at] + self.mean() * PRIOR_WEIGHT) / (self._tested[at] + PRIOR_WEIGHT)
+
+
+def _bin(confidence: float) -> int:
+    return min(NUM_BINS - 1, int(confidence * NUM_BINS))
+
+
+class VerifyTimes:
+    """v(n): ms to verify n drafted tokens; straight lines between what was measured."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, float] = {}
+
+    def add(self, num_drafted: int, ms: float) -> None:
+        """One measurement."""
+        self._known[num_drafted] = _blend(self._known.get(num_drafted), ms)
+
+    def __contains__(self, num_drafted: int) -> bool:
+        return num_drafted in self._known
+
+    def at(self, num_drafted: int) -> float:
+        """The time for a block of this size, never less than a plain step's."""
+        known = sorted(self._known)
+        if num_drafted in self._known or len(known) == 1:
+            ms = self._known.get(num_drafted, self._known[known[0]])
+        else:
+            below = max((n for n in known if n < num_drafted), default=known[0])
+            above = min((n for n in known if n > num_drafted), default=known[-1])
+            if below == above:
+                below = known[0] if above == known[-1] else above
+                above = known[-1]
+            slope = (self._known[above] - self._known[below]) / (above - below)
+            ms = self._known[below] + max(0.0, slope) * (num_drafted - below)
+        return max(ms, self._known.get(0, 0.0))
+
+
+def _blend(old: float | None, new: float) -> float:
+    if old is None:
+        return new
+    return old + TIME_SHARE * (min(new, SPIKE * old) - old)
+
+
+class CostAwareGamma:
+    """The policy. `gamma` is 0 in rounds that are better plain."""
+
+    def __init__(self, config: GammaConfig) -> None:
+        self.minimum = config.minimum or 0
+        self.maximum = config.maximum
+        self.initial = config.initial
+        self.acceptance = Calibration()
+        self.verify = VerifyTimes()
+        self.draft_ms: float | None = None  # per drafted token
+        self._tokens, self._ms = 0.0, 0.0  # of drafted rounds, fading
+        self._plain_rounds = 0  # since the last drafted one
+        self._probe_after = FIRST_PROBE
+
+    @property
+    def gamma(self) -> int:
+        """The most that `keep_drafting` may allow in the coming round."""
+        if self.minimum:
+            return self.maximum
+        if 0 not in self.verify:
+            return 0
+        if self.draft_ms is None or self._pays():
+            return self.maximum
+        return 1 if self._plain_rounds >= self._probe_after else 0
+
+    def keep_drafting(self, confidences: Sequence[float]) -> bool:
+        """Whether one more token is worth its price."""
+        count = len(confidences)
+        if count < self.minimum:
+            return True
+        if self.draft_ms is None:
+            return count < self.initial
+        if count == 0:
+            return True  # `gamma` has decided that this round drafts
+        reached = math.prod(self.acceptance.estimate(c) for c in confidences)
+        extra = self.verify.at(count + 1) - self.verify.at(count)
+        return reached * self.acceptance.mean() > self._rate() * (self.draft_ms + max(0.0, extra))
+
+    def update(self, outcome: Outcome) -> None:
+        """Learn acceptance, costs and the rate from a round."""
+        n = outcome.num_drafted
+        self.verify.add(n, outcome.verify_ms)
+        if n == 0:
+            self._plain_rounds += 1
+            return
+        paid = self.draft_ms is None or self._pays()
+        self.draft_ms = _blend(self.draft_ms, outcome.draft_ms / n)
+        self.acceptance.add(outcome.confidences, outcome.num_accepted)
+        self._tokens = RATE_MEMORY * self._tokens + outcome.num_accepted + 1
+        self._ms = RATE_MEMORY * self._ms + outcome.draft_ms + outcome.verify_ms
+        self._plain_rounds = 0
+        if self._pays():
+            self._probe_after = FIRST_PROBE
+        elif not paid:
+            self._probe_after = min(LAST_PROBE, 2 * self._probe_after)
+
+    def predicted_speedup(self, gamma: int) -> float:
+        """Speed against plain steps with blocks of `gamma`, if acceptance were alike everywhere.
+
+        (1 + a + ... + a^gamma) * v(0) / (gamma * draft step + v(gamma)), arXiv:2211.17192.
+        """
+        a = self.acceptance.mean()
+        expected = sum(a**k for k in range(gamma + 1))
+        cost = gamma * (self.draft_ms or 0.0) + self.verify.at(gamma)
+        return expected * self.verify.at(0) / cost
+
+    def _pays(self) -> bool:
+        """Whether any block size promises more than plain steps, or drafting has been doing so."""
+        if 0 not in self.verify:
+            return True
+        seen = self._ms > 0 and self._tokens / self._ms > 1.0 / self.verify.at(0)
+        return seen or any(
+            self.predicted_speedup(gamma) > 1.0 for gamma in range(1, self.maximum + 1)
+        )
+
+    def _rate(self) -> float:
+        """lambda: tokens per ms, of plain steps or of drafted rounds, whichever is better."""
+        plain = 1.0 / self.verify.at(0) if 0 in self.verify else 0.0
+        return max(plain, self._tokens / self._ms if self._ms > 0 else 0.0)

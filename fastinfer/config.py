@@ -150,6 +150,7 @@ class DecodeConfig:
     gamma: GammaConfig = field(default_factory=GammaConfig)
     inner_gamma: GammaConfig = field(default_factory=GammaConfig)
     rounds: int = 2
+    use_cache: bool = True
 
     def __post_init__(self) -> None:
         _choice("method", self.method, METHODS)
@@ -239,5 +240,6 @@ _GAMMA_FIELDS = {
 }
 _PLAIN_FIELDS = (
     "method", "draft", "rule", "max_new_tokens", "min_new_tokens", "stop", "ignore_eos", "rounds",
+    "use_cache",
 )  # fmt: skip
 FLAT_FIELDS = (*_PLAIN_FIELDS, *_SAMPLING_FIELDS, *_GAMMA_FIELDS.values(), "inner_gamma")

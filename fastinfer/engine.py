@@ -14,7 +14,7 @@ import dataclasses
 import secrets
 import threading
 import time
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 from fastinfer.config import ConfigError, DecodeConfig
@@ -92,9 +92,9 @@ class Engine:
             context=target.context,
         )
 
-    def check(self, prompt: str, config: DecodeConfig) -> list[int]:
+    def check(self, prompt: str | Sequence[int], config: DecodeConfig) -> list[int]:
         """The prompt's token ids; raises `ConfigError` for a request that can't be served."""
-        if not prompt:
+        if not len(prompt):
             raise ConfigError("prompt", "is empty; give at least one character")
         for role in roles_of(config):
             if role not in self.info.models:
@@ -103,7 +103,7 @@ class Engine:
                     f"{config.method} needs a model for the role {role.value}; loaded are "
                     f"{', '.join(self.info.models)}",
                 )
-        ids: list[int] = list(self._models.tokenizer(prompt)["input_ids"])
+        ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
         if len(ids) >= self.info.context:
             raise ConfigError(
                 "prompt",
@@ -112,10 +112,14 @@ class Engine:
             )
         return ids
 
+    def encode(self, text: str) -> list[int]:
+        """Token ids, with what the tokenizer puts in front of a text."""
+        return list(self._models.tokenizer(text)["input_ids"])
+
     def stream(
-        self, prompt: str, config: DecodeConfig | None = None
+        self, prompt: str | Sequence[int], config: DecodeConfig | None = None
     ) -> Generator[Event, None, None]:
-        """`Started`, then a `Step` per round, then `Finished`.
+        """`Started`, then a `Step` per round, then `Finished`. The prompt is a text or token ids.
 
         Raises `ConfigError` at once for a bad request, and FloatingPointError while decoding when a
         model's logits are not finite. Close the iterator to stop early.
@@ -128,7 +132,9 @@ class Engine:
             config = dataclasses.replace(config, sampling=sampling)
         return self._stream(ids, config, time.perf_counter() - begin)
 
-    def generate(self, prompt: str, config: DecodeConfig | None = None) -> Generation:
+    def generate(
+        self, prompt: str | Sequence[int], config: DecodeConfig | None = None
+    ) -> Generation:
         """Run to the end: a fold of `stream`."""
         events = tuple(self.stream(prompt, config))
         stats = RunStats()
@@ -165,7 +171,7 @@ class Engine:
         clock = _Clock(spent, self._turn)
         with clock:
             writer = StepWriter(self._decode, ids, config)
-            target = self._session(Role.TARGET)
+            target = self._session(Role.TARGET, config)
             rounds = self._rounds(target, ids, config, writer)
         reported = [target, *rounds.proposer.models]
         while True:
@@ -186,8 +192,9 @@ class Engine:
     def _decode(self, ids: list[int]) -> str:
         return str(self._models.tokenizer.decode(ids, skip_special_tokens=True))
 
-    def _session(self, role: Role) -> Session:
-        return Session(self._models.decoders[role], role, self._models.vocab_size)
+    def _session(self, role: Role, config: DecodeConfig) -> Session:
+        models = self._models
+        return Session(models.decoders[role], role, models.vocab_size, config.use_cache)
 
     def _rounds(
         self, target: Session, ids: list[int], config: DecodeConfig, writer: StepWriter
@@ -228,10 +235,10 @@ class Engine:
         if config.draft == "prompt-lookup":
             draft = PromptLookupProposer(self._models.vocab_size, nearest)
         else:
-            draft = ModelProposer(self._session(Role.DRAFT), law, rule, nearest, end_ids)
+            draft = ModelProposer(self._session(Role.DRAFT, config), law, rule, nearest, end_ids)
         if not cascade:
             return draft
-        middle = self._session(Role.INTERMEDIATE)
+        middle = self._session(Role.INTERMEDIATE, config)
         return CascadeProposer(middle, draft, law, rule, nearest, gamma, config.rounds, end_ids)
 
 

@@ -53,6 +53,17 @@ class StageCounts:
         """Accepted / tested, or None when nothing was tested."""
         return self.num_accepted / self.num_tested if self.num_tested else None
 
+    def to_mapping(self) -> dict[str, Any]:
+        """The counts and what follows from them, JSON-ready."""
+        return {
+            "drafted": self.num_drafted,
+            "tested": self.num_tested,
+            "accepted": self.num_accepted,
+            "passes": self.passes,
+            "acceptance": self.acceptance,
+            "acceptance_by_position": self.acceptance_by_position,
+        }
+
     @property
     def acceptance_by_position(self) -> list[float]:
         """Share accepted of those that reached each position of the block."""
@@ -79,6 +90,8 @@ class RunStats:
     first_burst: int = 0
     draft_ms: float = 0.0
     verify_ms: float = 0.0
+    # Block size -> (draft ms, verify ms) of every round after the prefill.
+    blocks: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     cache_tokens: dict[Role, int] = field(default_factory=dict)
     cache_bytes: dict[Role, int] = field(default_factory=dict)
 
@@ -104,6 +117,8 @@ class RunStats:
         self.num_rounds += 1
         self.draft_ms += step.draft_ms
         self.verify_ms += step.verify_ms
+        size = step.stages[-1].num_drafted if step.stages else 0
+        self.blocks.setdefault(size, []).append((step.draft_ms, step.verify_ms))
         for stage in step.stages:
             self.stages.setdefault(stage.role, StageCounts()).add(stage)
 
@@ -143,17 +158,7 @@ class RunStats:
             "draft_ms": self.draft_ms,
             "verify_ms": self.verify_ms,
             "origins": {origin.value: self.origins[origin] for origin in Origin},
-            "stages": {
-                role.value: {
-                    "drafted": counts.num_drafted,
-                    "tested": counts.num_tested,
-                    "accepted": counts.num_accepted,
-                    "passes": counts.passes,
-                    "acceptance": counts.acceptance,
-                    "acceptance_by_position": counts.acceptance_by_position,
-                }
-                for role, counts in self.stages.items()
-            },
+            "stages": {role.value: counts.to_mapping() for role, counts in self.stages.items()},
             "cache_tokens": {role.value: n for role, n in self.cache_tokens.items()},
             "cache_bytes": {role.value: n for role, n in self.cache_bytes.items()},
             "finish_reason": self.finished.reason if self.finished else None,

@@ -1,4 +1,4 @@
-"""Tiny random transformers models and a byte-level tokenizer, made in memory or saved to a folder."""
+"""Tiny random transformers models and a byte-level tokenizer, in memory or in a folder."""
 
 from __future__ import annotations
 

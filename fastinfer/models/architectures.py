@@ -1,8 +1,8 @@
-"""Reads a transformers config into what our own decoder needs to know, and refuses what it can't do.
+"""Reads a transformers config into what our own decoder needs to know; refuses what it can't do.
 
-Covered: GPT-NeoX (Pythia), Llama (SmolLM, Llama 2 and 3), Mistral, Qwen2, Qwen3. An option that would
-change the result and is not implemented raises `UnsupportedArchitecture`, so that the loader can fall
-back on transformers. Defaults of missing options are transformers' own.
+Covered: GPT-NeoX (Pythia), Llama (SmolLM, Llama 2 and 3), Mistral, Qwen2, Qwen3. An option that
+would change the result and is not implemented raises `UnsupportedArchitecture`, so that the loader
+can fall back on transformers. Defaults of missing options are transformers' own.
 """
 
 from __future__ import annotations
@@ -166,12 +166,13 @@ def _llama_like(full: Any, family: str, rotary: RotarySpec) -> Architecture:
 
 def _windows(full: Any, family: str) -> tuple[int | None, ...]:
     """Mistral slides in every layer; Qwen in the layers that its config marks."""
-    layers = full.num_hidden_layers
+    layers: int = full.num_hidden_layers
     if family == "mistral":
-        return (full.sliding_window,) * layers
+        every: int | None = full.sliding_window
+        return (every,) * layers
     kinds = getattr(full, "layer_types", None) or ["full_attention"] * layers
     unknown = sorted(set(kinds) - {"full_attention", "sliding_attention"})
     if unknown or len(kinds) != layers:
         raise UnsupportedArchitecture("layer_types", f"can't be {unknown or kinds}")
-    window = getattr(full, "sliding_window", None)
+    window: int | None = getattr(full, "sliding_window", None)
     return tuple(window if kind == "sliding_attention" else None for kind in kinds)

@@ -17,8 +17,8 @@ MADV_HUGEPAGE = 14  # new pages here may be large
 MADV_COLLAPSE = 25  # make the pages that are here large now (Linux 6.1)
 
 
-def use_huge_pages(address: int, num_bytes: int) -> None:
-    """Ask for large pages under the memory at `address`, which the caller has filled.
+def use_huge_pages(address: int, num_bytes: int, *, collapse: bool = True) -> None:
+    """Ask for large pages under the memory at `address`: for what is there, or only for what comes.
 
     The blocks at both ends are shared with other data of this process: harmless, pages move whole.
     """
@@ -28,7 +28,8 @@ def use_huge_pages(address: int, num_bytes: int) -> None:
     first, last = address // PAGE, (address + num_bytes - 1) // PAGE
     for block in range(first, last + 1):
         madvise(block * PAGE, PAGE, MADV_HUGEPAGE)
-        madvise(block * PAGE, PAGE, MADV_COLLAPSE)
+        if collapse:
+            madvise(block * PAGE, PAGE, MADV_COLLAPSE)
 
 
 @functools.cache

@@ -1,7 +1,7 @@
 """Keys and values of one request, in one pre-allocated tensor that grows by chunks.
 
-Two numbers: `length` is how many tokens of the sequence are covered (the next token's position), and
-`num_entries()` is how many entries each layer holds for them. They are equal until entries are dropped.
+Two numbers: `length` is how many tokens of the sequence are covered (the next token's position),
+and `num_entries()` is how many entries each layer holds for them, equal until entries are dropped.
 A rollback moves both back and touches no data: what lies past the cursor is overwritten, never read.
 """
 
@@ -11,6 +11,8 @@ from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+from fastinfer.models.huge_pages import use_huge_pages
 
 # Capacity comes in multiples of this many entries, so memory follows the request.
 CHUNK = 256
@@ -74,6 +76,8 @@ class StaticKVCache:
         layers, two, heads, _, dim = self._storage.shape
         with torch.inference_mode(False):
             grown = self._storage.new_empty(layers, two, heads, -(-wanted // CHUNK) * CHUNK, dim)
+            if grown.device.type == "cpu":
+                use_huge_pages(grown.data_ptr(), grown.nbytes, collapse=False)
             live = slice(0, self._entries)
             grown[:, :, :, live] = self._storage[:, :, :, live]
         self._storage = grown

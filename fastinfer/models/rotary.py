@@ -1,8 +1,9 @@
 """Rotary position embedding (RoFormer, arXiv:2104.09864) from tables made once per model.
 
-Pairs are (i, i + dim / 2), as in GPT-NeoX and the transformers checkpoints. The frequency scalings are
-those of the covered families: linear, Llama 3's, and YaRN (arXiv:2309.00071). `dynamic` and `longrope`
-are left out on purpose: their frequencies depend on the length reached, so a rollback would not be exact.
+Pairs are (i, i + dim / 2), as in GPT-NeoX and the transformers checkpoints. The frequency scalings
+are those of the covered families: linear, Llama 3's, and YaRN (arXiv:2309.00071). `dynamic` and
+`longrope` are left out on purpose: their frequencies depend on the length reached, so a rollback
+would not be exact.
 """
 
 from __future__ import annotations

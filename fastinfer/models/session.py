@@ -17,8 +17,15 @@ PREFILL_BLOCK = 512
 class Session:
     """Feeds whatever suffix of the sequence the cache does not cover yet."""
 
-    def __init__(self, decoder: Decoder, role: Role, vocab_size: int) -> None:
-        """`vocab_size` is the number of real ids: rows past it are padding and are cut off."""
+    def __init__(
+        self, decoder: Decoder, role: Role, vocab_size: int, use_cache: bool = True
+    ) -> None:
+        """`vocab_size` is the number of real ids: rows past it are padding and are cut off.
+
+        Without `use_cache` every pass reads the whole sequence again: a slow baseline that some
+        publications compare with, kept to show what it is.
+        """
+        self.use_cache = use_cache
         self.decoder = decoder
         self.role = role
         self.vocab_size = vocab_size
@@ -32,6 +39,8 @@ class Session:
 
     def forward(self, tokens: Sequence[int], num_logits: int) -> Tensor:
         """Logits [num_logits, vocab] after each of the last `num_logits` prefixes of `tokens`."""
+        if not self.use_cache:
+            self.cache.rollback(0)
         fresh = torch.tensor(tokens[self.num_tokens :], dtype=torch.long)
         assert len(fresh) >= num_logits, "the cache holds tokens whose logits are asked for"
         fresh = fresh.to(self.decoder.device)

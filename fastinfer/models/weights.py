@@ -1,7 +1,7 @@
 """Tensors of a checkpoint, by name, and one layer of them in our decoder's form.
 
-safetensors files are mapped, not read: only one layer's pages are in memory beside what was made of them,
-since a file is opened for each layer and let go after it. Projections that read the same rows are fused.
+safetensors files are mapped, not read, and opened for one tensor at a time: in memory are the pages of
+one layer beside what was made of those before. Projections that read the same rows are fused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class TensorSource(Protocol):
         ...
 
     def get(self, name: str) -> Tensor:
-        """One tensor, in the checkpoint's dtype; it may be mapped from a file: copy what is kept."""
+        """One tensor, in the checkpoint's dtype, maybe mapped from a file: copy what is kept."""
         ...
 
 
@@ -184,7 +184,7 @@ class Checkpoint:
 
         def sort(rows: Tensor) -> Tensor:
             heads, dim = self._arch.num_heads, self._arch.head_dim
-            return rows.unflatten(0, (heads, 3, dim)).transpose(0, 1).flatten(0, 2)
+            return rows.view(heads, 3, dim, -1).transpose(0, 1).reshape(rows.shape)
 
         return Matrix(sort(qkv.weight), None if qkv.bias is None else sort(qkv.bias))
 

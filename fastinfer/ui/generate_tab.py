@@ -14,7 +14,7 @@ from fastinfer.events import Role
 from fastinfer.ui.charts import live_charts
 from fastinfer.ui.form import FIELDS
 from fastinfer.ui.handlers import GenerateHandler
-from fastinfer.ui.labels import METHOD_LABELS
+from fastinfer.ui.labels import FIELD_LABELS, METHOD_LABELS
 from fastinfer.ui.run import TextEngine
 from fastinfer.ui.stream_view import ASSETS, over_js, stream_view
 
@@ -55,7 +55,7 @@ def _prompt() -> gr.Textbox:
     examples = json.loads((ASSETS / "examples.json").read_text(encoding="utf-8"))
     prompt = gr.Textbox(
         examples[0]["prompt"],
-        label="Prompt",
+        label=FIELD_LABELS["prompt"],
         info="The models continue it; they don't answer it.",
         lines=4,
         max_lines=8,
@@ -78,7 +78,7 @@ def _method(roles: set[Role]) -> gr.Radio:
     return gr.Radio(
         [(METHOD_LABELS[name], name) for name in available],
         value=available[-1],
-        label="Method",
+        label=FIELD_LABELS["method"],
         info="All give text of the target's own law.",
         elem_id="method",
     )
@@ -90,7 +90,7 @@ def _drafting(roles: set[Role]) -> dict[str, Component]:
         draft = gr.Radio(
             kinds,
             value=kinds[0],
-            label="Draft",
+            label=FIELD_LABELS["draft"],
             info="A small model, or text found earlier in the prompt.",
             elem_id="draft",
         )
@@ -98,22 +98,22 @@ def _drafting(roles: set[Role]) -> dict[str, Component]:
             policy = gr.Dropdown(
                 list(GAMMA_POLICIES),
                 value="additive",
-                label="γ policy",
+                label=FIELD_LABELS["gamma_policy"],
                 info="How γ moves.",
                 min_width=110,
                 elem_id="gamma_policy",
             )
-            gamma = _number("gamma", 4, "γ", "Per round.")
+            gamma = _number("gamma", 4, "Per round.")
         with gr.Row():
-            least = _typed("gamma_min", "Least γ", "Empty: policy's.")
-            most = _number("gamma_max", 16, "Most γ", "Up to 64.")
+            least = _typed("gamma_min", "Empty: policy's.")
+            most = _number("gamma_max", 16, "Up to 64.")
         with gr.Row():
-            inner = _typed("inner_gamma", "Inner γ", "Cascade only.")
-            rounds = _number("rounds", 2, "Inner rounds", "Cascade only.")
+            inner = _typed("inner_gamma", "Cascade only.")
+            rounds = _number("rounds", 2, "Cascade only.")
         rule = gr.Radio(
             list(RULES),
             value="residual",
-            label="Acceptance rule",
+            label=FIELD_LABELS["rule"],
             info="Coupled: one seed gives one text, whatever drafts.",
             elem_id="rule",
         )
@@ -125,24 +125,24 @@ def _drafting(roles: set[Role]) -> dict[str, Component]:
 
 def _basics() -> dict[str, Component]:
     with gr.Row():
-        tokens = _number("max_new_tokens", 160, "New tokens", "At most.")
-        temperature = _number("temperature", 0.8, "Temperature", "0 is greedy.", step=0.1)
-        seed = _typed("seed", "Seed", "Empty: fresh.", placeholder="fresh")
+        tokens = _number("max_new_tokens", 160, "At most.")
+        temperature = _number("temperature", 0.8, "0 is greedy.", step=0.1)
+        seed = _typed("seed", "Empty: fresh.", placeholder="fresh")
     return {"max_new_tokens": tokens, "temperature": temperature, "seed": seed}
 
 
 def _sampling() -> dict[str, Component]:
     with gr.Accordion("More sampling and stop texts", open=False, elem_id="sampling"):
         with gr.Row():
-            top_k = _number("top_k", 0, "Top-k", "0 is off.")
-            top_p = _number("top_p", 1, "Top-p", "1 is off.", step=0.05)
-            min_p = _number("min_p", 0, "Min-p", "0 is off.", step=0.05)
+            top_k = _number("top_k", 0, "0 is off.")
+            top_p = _number("top_p", 1, "1 is off.", step=0.05)
+            min_p = _number("min_p", 0, "0 is off.", step=0.05)
         with gr.Row():
-            typical = _number("typical_p", 1, "Typical", "1 is off.", step=0.05)
-            penalty = _number("repetition_penalty", 1, "Repetition penalty", "1 is off.", step=0.05)
+            typical = _number("typical_p", 1, "1 is off.", step=0.05)
+            penalty = _number("repetition_penalty", 1, "1 is off.", step=0.05)
         stop = gr.Textbox(
             "",
-            label="Stop texts",
+            label=FIELD_LABELS["stop"],
             info=r"One a line; \n is a line break. The first to appear ends the run.",
             lines=1,
             max_lines=4,
@@ -154,15 +154,17 @@ def _sampling() -> dict[str, Component]:
     }  # fmt: skip
 
 
-def _number(name: str, value: float | None, label: str, help: str, step: float = 1) -> gr.Number:
+def _number(name: str, value: float, help: str, step: float = 1) -> gr.Number:
     # No minimum or maximum: DecodeConfig says what is allowed, and names the field.
-    return gr.Number(value, label=label, info=help, step=step, min_width=90, elem_id=name)
+    return gr.Number(
+        value, label=FIELD_LABELS[name], info=help, step=step, min_width=90, elem_id=name
+    )
 
 
-def _typed(name: str, label: str, help: str, placeholder: str = "auto") -> gr.Textbox:
+def _typed(name: str, help: str, placeholder: str = "auto") -> gr.Textbox:
     """A number that may be left out."""
     return gr.Textbox(
-        "", label=label, info=help, placeholder=placeholder, min_width=90, elem_id=name
+        "", label=FIELD_LABELS[name], info=help, placeholder=placeholder, min_width=90, elem_id=name
     )
 
 

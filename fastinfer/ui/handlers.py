@@ -12,6 +12,7 @@ import gradio as gr
 
 from fastinfer.config import ConfigError, DecodeConfig
 from fastinfer.ui.form import form_to_config
+from fastinfer.ui.labels import field_name
 from fastinfer.ui.records import Recorder
 from fastinfer.ui.run import Message, Runs, TextEngine
 from fastinfer.ui.throttle import Worker
@@ -33,7 +34,8 @@ class GenerateHandler:
             config = form_to_config(values)
             self._engine.check(prompt or "", config)
         except ConfigError as error:
-            raise _toast(str(error), "Not started") from error
+            words = f"{field_name(error.field)}: {error.message}"
+            raise _toast(words, "Not started") from error
         return config
 
     def generate(self, prompt: str | None, *values: Any) -> Generator[str, None, None]:

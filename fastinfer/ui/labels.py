@@ -27,6 +27,28 @@ ORIGIN_LABELS: dict[Origin, Label] = {
     Origin.TARGET: Label("target", "A plain step of the target: nothing was drafted."),
 }
 
+FIELD_LABELS = {
+    "prompt": "Prompt",
+    "method": "Method",
+    "draft": "Draft",
+    "rule": "Acceptance rule",
+    "gamma_policy": "γ policy",
+    "gamma": "γ",
+    "gamma_min": "Least γ",
+    "gamma_max": "Most γ",
+    "inner_gamma": "Inner γ",
+    "rounds": "Inner rounds",
+    "max_new_tokens": "New tokens",
+    "temperature": "Temperature",
+    "top_k": "Top-k",
+    "top_p": "Top-p",
+    "min_p": "Min-p",
+    "typical_p": "Typical",
+    "repetition_penalty": "Repetition penalty",
+    "seed": "Seed",
+    "stop": "Stop texts",
+}
+
 METHOD_LABELS = {
     "autoregressive": "Autoregressive: the target alone",
     "speculative": "Speculative: draft, then target",
@@ -59,6 +81,13 @@ REASONS: dict[FinishReason, str] = {
 }
 
 ROLE_ORDER = (Role.TARGET, Role.INTERMEDIATE, Role.DRAFT)
+
+
+def field_name(field: str) -> str:
+    """How the page speaks of a field: `Temperature`, `Least γ (gamma_min)`."""
+    label = FIELD_LABELS.get(field, field)
+    same = label.casefold().replace("-", "_").replace(" ", "_") == field
+    return label if same else f"{label} ({field})"
 
 
 def milliseconds(value: float | None) -> str:

@@ -127,7 +127,10 @@ def test_an_end_token_ends_the_text(method: str) -> None:
         assert run.stats.finished.reason == "eos"
         held = ending.generate(
             PROMPT,
-            config(method=method, temperature=0, ignore_eos=False, min_new_tokens=12, max_new_tokens=12),
+            config(
+                method=method, temperature=0, ignore_eos=False, min_new_tokens=12,
+                max_new_tokens=12,
+            ),
         )  # fmt: skip
         assert end not in held.token_ids
 
@@ -289,3 +292,15 @@ def test_another_tokenizer_is_refused_with_the_first_id_that_differs(tmp_path: o
         ConfigError, match="draft: its tokenizer is not the target's: id 257 is 'wave'"
     ):
         load(target=target, draft=other)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_without_a_cache_the_text_is_the_same(engine: Engine, method: str) -> None:
+    cached = engine.generate(PROMPT, config(method=method, temperature=0))
+    again = engine.generate(PROMPT, config(method=method, temperature=0, use_cache=False))
+    assert again.token_ids == cached.token_ids
+
+
+def test_a_prompt_may_be_token_ids(engine: Engine) -> None:
+    by_text = engine.generate(PROMPT, config(temperature=0))
+    assert engine.generate(engine.encode(PROMPT), config(temperature=0)).text == by_text.text

@@ -1,4 +1,4 @@
-"""The session over transformers models: cached, rolled back and blocked forwards are the plain forward."""
+"""The session over transformers models: caches, rollbacks and blocks change no logit."""
 
 from __future__ import annotations
 
@@ -39,7 +39,9 @@ def family(name: str) -> PreTrainedModel:
         # A window of 8 is passed while speculating: the full cache stays, the mask slides.
         "mistral": lambda: MistralForCausalLM(MistralConfig(**LLAMA, sliding_window=8)),
         "qwen2": lambda: Qwen2ForCausalLM(Qwen2Config(**LLAMA)),
-        "bloom": lambda: BloomForCausalLM(BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4)),
+        "bloom": lambda: BloomForCausalLM(
+            BloomConfig(vocab_size=64, hidden_size=32, n_layer=2, n_head=4)
+        ),
         "opt": lambda: OPTForCausalLM(
             OPTConfig(**SMALL, ffn_dim=48, max_position_embeddings=128, word_embed_proj_dim=32)
         ),

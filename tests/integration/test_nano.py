@@ -80,8 +80,8 @@ def test_all_four_origins_appear_in_a_cascade(rounded: Engine) -> None:
 def test_bfloat16_texts_part_at_near_ties_only(rounded: Engine) -> None:
     """A block and a single token round differently (llama.cpp#27407, mlx-lm#1423).
 
-    Both greedy texts are read back one token at a time and as one block; where the texts part, the two
-    candidates' logits differ by no more than such readings differ from each other.
+    Both greedy texts are read back one token at a time and as one block; where the texts part, the
+    two candidates' logits differ by no more than such readings differ from each other.
     """
     models = rounded._models
     for prompt in prompts()[:3]:

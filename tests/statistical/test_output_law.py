@@ -1,9 +1,9 @@
 """The output law of every method equals the target's, and a wrong rule is found out.
 
-Chi-square against exact enumeration of all outputs of five tokens (long enough for the
-inner stage of a cascade to draft). Seeds are fixed, so a result never
-flickers; on fresh seeds each test would raise a false alarm once in 10,000 runs (P_LOW). The mutants
-are the faults of real projects; each must fall below P_MUTANT, far from P_LOW.
+Chi-square against exact enumeration of all outputs of five tokens (long enough for the inner stage
+of a cascade to draft). Seeds are fixed, so a result never flickers; on fresh seeds each test would
+raise a false alarm once in 10,000 runs (P_LOW). The mutants are the faults of real projects; each
+must fall below P_MUTANT, far from P_LOW.
 """
 
 from __future__ import annotations

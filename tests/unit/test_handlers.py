@@ -16,6 +16,7 @@ from fastinfer.config import ConfigError, DecodeConfig
 from fastinfer.events import Finished, Started, Step
 from fastinfer.ui.form import FIELDS, form_to_config
 from fastinfer.ui.handlers import GenerateHandler
+from fastinfer.ui.labels import FIELD_LABELS
 from fastinfer.ui.run import BASELINE_TOKENS, Baseline, Phase, Runs
 from fastinfer.ui.throttle import Worker
 from tests.browser.fake_engine import FakeEngine
@@ -55,9 +56,9 @@ def test_the_form_becomes_a_config() -> None:
     [
         ("temperature", -1), ("top_p", 2), ("gamma", 0), ("gamma", 2.5), ("max_new_tokens", 0),
         ("seed", "seven"), ("seed", "-1"), ("seed", "1.5"), ("seed", "²"), ("rounds", 0),
-        ("top_k", -1),
-        ("min_p", 1.5), ("typical_p", 0), ("repetition_penalty", 0), ("method", "magic"),
-        ("gamma_max", 65), ("gamma_min", "0"), ("gamma_min", "few"), ("stop", "\n".join("abcdefghijklmnopq")),
+        ("top_k", -1), ("min_p", 1.5), ("typical_p", 0), ("repetition_penalty", 0),
+        ("method", "magic"), ("gamma_max", 65), ("gamma_min", "0"), ("gamma_min", "few"),
+        ("stop", "\n".join("abcdefghijklmnopq")),
     ],
 )  # fmt: skip
 def test_a_bad_value_names_its_field(field: str, value: Any) -> None:
@@ -161,12 +162,13 @@ def refused(prompt: str | None = "once", **changes: Any) -> str:
 
 
 def test_a_bad_value_is_one_sentence() -> None:
-    assert refused(temperature=-1) == "temperature: must be from 0 to 100, not -1"
+    assert refused(temperature=-1) == "Temperature: must be from 0 to 100, not -1"
+    assert refused(gamma_min="0").startswith("Least γ (gamma_min): must be from 1 to 64")
 
 
 @pytest.mark.parametrize("prompt", ["", None])
 def test_an_empty_prompt_is_refused(prompt: str | None) -> None:
-    assert refused(prompt).startswith("prompt: ")
+    assert refused(prompt).startswith("Prompt: ")
 
 
 def test_a_toast_never_carries_markup() -> None:
@@ -316,3 +318,4 @@ def test_a_job_stopped_before_its_turn_never_runs() -> None:
 
 def test_fields_and_config_agree() -> None:
     assert set(FIELDS) <= set(DecodeConfig().to_mapping())
+    assert set(FIELDS) | {"prompt"} == set(FIELD_LABELS)

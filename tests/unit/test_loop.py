@@ -66,7 +66,7 @@ def test_never_a_token_over_budget(method: str, count: int, gamma: int) -> None:
 
 @pytest.mark.parametrize(("method", "at"), all_pairs(METHODS, range(1, 14)))
 def test_the_end_token_cuts_at_every_offset_of_a_block(method: str, at: int) -> None:
-    # transformers#47912: an EOS accepted inside a block was run over. The table counts up, and token
+    # transformers#47912: an EOS accepted inside a block was run over. The table counts up; token
     # `at` ends the sequence, so it falls on every offset of a block of eight.
     rows = {(i,): 9.0 * torch.eye(16)[(i + 1) % 16] for i in range(16)}
     target, draft, intermediate = (TableLM(r, 16, order=1, rows=dict(rows)) for r in
@@ -144,7 +144,7 @@ def test_origins_tell_who_a_token_came_from() -> None:
 
 
 def test_a_rejected_token_is_the_target_passes_only_cost() -> None:
-    # mlxcel#994: caches rolled back too far cost acceptance without an error. Each pass of the target
+    # mlxcel#994: caches rolled back too far cost acceptance without an error. Each target pass
     # commits at least one token, and a twin draft never needs more passes than blocks.
     target, _, _ = models(vocab_size=6)
     twin = TableLM(Role.DRAFT, 6, target.seed)

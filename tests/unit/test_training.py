@@ -1,4 +1,4 @@
-"""The training recipe: its schedule, its windows, its losses; and a whole small run that is resumed."""
+"""The training recipe: schedule, windows, losses; and a whole small run that is resumed."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_distillation_is_kl_and_text_in_their_shares() -> None:
 
 def test_losses_by_position_cover_the_context() -> None:
     table = by_position(torch.arange(CONTEXT, dtype=torch.float))
-    assert list(table)[0] == "0-64"
+    assert next(iter(table)) == "0-64"
     assert table["0-64"] == 31.5
     assert list(table)[-1].endswith(str(CONTEXT))
 
@@ -109,7 +109,7 @@ def test_a_small_run_trains_exports_and_resumes(
     monkeypatch.setattr(nano, "SHAPES", {role: Shape(hidden=64, layers=1) for role in SHAPES})
     corpus = tmp_path / "corpus.txt"
     rng = np.random.default_rng(0)
-    words = "sea lamp boat home dusk old man spoke nobody wind".split()
+    words = ["sea", "lamp", "boat", "home", "dusk", "old", "man", "spoke", "nobody", "wind"]
     corpus.write_text(
         " ".join(rng.choice(words, 30_000)) + "\x0c" + " ".join(rng.choice(words, 6_000))
     )

@@ -1,0 +1,1 @@
+"""Measuring: paired benchmarks of methods and peers, and what they print."""

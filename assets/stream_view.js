@@ -197,13 +197,17 @@ root.querySelectorAll('.fi-key').forEach((key) => key.addEventListener('click', 
 // --- Life ---------------------------------------------------------------------------------------------
 
 // The page says that its run is over. If no record said so before, it was stopped.
-root.addEventListener('fi-over', () => setTimeout(() => {
-  update();
-  if (root.dataset.state !== 'running') return;
-  const words = `Stopped after ${spans.length} token${spans.length === 1 ? '' : 's'}.`;
-  setTexts({ phase: words });
-  setState('stopped', words);
-}, CHART_MS));
+// The last records may come a moment later than that news.
+root.addEventListener('fi-over', () => {
+  const run = head;
+  setTimeout(() => {
+    update();
+    if (root.dataset.state !== 'running' || head !== run) return; // ended in words, or another has begun
+    const words = `Stopped after ${spans.length} token${spans.length === 1 ? '' : 's'}.`;
+    setTexts({ phase: words });
+    setState('stopped', words);
+  }, CHART_MS);
+});
 
 for (const spec of props.charts) {
   charts.set(spec.name, { spec, node: root.querySelector(`[data-chart="${spec.name}"]`), data: [] });

@@ -159,8 +159,9 @@ class DecodeConfig:
         _integer("max_new_tokens", self.max_new_tokens, 1)
         _integer("min_new_tokens", self.min_new_tokens, 0)
         _integer("rounds", self.rounds, 1, MAX_GAMMA)
-        if not isinstance(self.ignore_eos, bool):
-            raise ConfigError("ignore_eos", f"must be true or false, not {self.ignore_eos!r}")
+        for name in ("ignore_eos", "use_cache"):
+            if not isinstance(getattr(self, name), bool):
+                raise ConfigError(name, f"must be true or false, not {getattr(self, name)!r}")
         if self.min_new_tokens > self.max_new_tokens:
             raise ConfigError(
                 "min_new_tokens", f"must be at most max_new_tokens ({self.max_new_tokens})"

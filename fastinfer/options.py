@@ -28,7 +28,7 @@ _TEXTS = ("method", "rule", "gamma_policy", "stop")  # options that are no numbe
 _NUMBERS = (
     "max_new_tokens", "min_new_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p",
     "repetition_penalty", "presence_penalty", "frequency_penalty", "seed",
-    "gamma", "gamma_min", "gamma_max", "inner_gamma", "rounds",
+    "gamma", "gamma_min", "gamma_max", "gamma_threshold", "inner_gamma", "rounds",
 )  # fmt: skip
 
 
@@ -61,6 +61,7 @@ def decode_config(args: argparse.Namespace) -> DecodeConfig:
     values: dict[str, Any] = {name: getattr(args, name) for name in _TEXTS}
     values |= {name: _number(getattr(args, name)) for name in _NUMBERS}
     values["ignore_eos"] = True if args.ignore_eos else None
+    values["use_cache"] = False if args.no_cache else None
     values["draft"] = _draft(args)[0]
     for stop in args.stop or ():
         _require_utf8("stop", stop)
@@ -218,6 +219,11 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--approx_model_name", metavar="NAME", help="the same as --draft NAME")
     group.add_argument(
+        "--no-cache",
+        action="store_true",
+        help="read the whole sequence again in every pass, as the first papers' code did",
+    )
+    group.add_argument(
         "--dtype", metavar="DTYPE", default="auto", help=f"{_either(DTYPES)} (default auto)"
     )
     group.add_argument(
@@ -248,10 +254,16 @@ def _add_draft_options(parser: argparse.ArgumentParser) -> None:
         help=f"how gamma moves: {_either(GAMMA_POLICIES)} (default {default['gamma_policy']})",
     )
     group.add_argument(
-        "--gamma-min", metavar="N", help="its floor (default: the policy's; aimd 4, additive 2)"
+        "--gamma-min", metavar="N", help="its floor (default: the policy's own; aimd 4, additive 2, else 0)"
     )
     group.add_argument(
         "--gamma-max", metavar="N", help=f"its ceiling (default {default['gamma_max']})"
+    )
+    group.add_argument(
+        "--gamma-threshold",
+        metavar="P",
+        help="confidence: draft on while the draft's likeliest token has P or more "
+        f"(default {default['gamma_threshold']})",
     )
     group.add_argument(
         "--inner-gamma",

@@ -2,7 +2,7 @@
 
     python scripts/profile_decoder.py [--dtype bfloat16] [--context 128] [--trace nano-target]
 
-Medians and quartiles of steps of 1 and 8 tokens, the two taken in turn so that noise meets both alike.
+Medians and quartiles of steps of 1 and 8 tokens, the two in turn, so that noise meets both alike.
 `--trace SHAPE` prints where our one-token step spends its time instead.
 """
 

@@ -87,7 +87,9 @@ def read_architecture(config: Mapping[str, Any]) -> Architecture:
     try:
         full = CONFIGS[family].from_dict(copy.deepcopy(dict(config)))
     except (StrictDataclassError, ValueError, TypeError, KeyError) as error:
-        raise UnsupportedArchitecture("config", f"is not a valid {family} config: {error}") from error
+        raise UnsupportedArchitecture(
+            "config", f"is not a valid {family} config: {error}"
+        ) from error
     rotary = _rotary(full, family)
     if family == "gpt_neox":
         return _neox(full, rotary)
@@ -115,7 +117,9 @@ def _rotary(full: Any, family: str) -> RotarySpec:
         raise UnsupportedArchitecture("partial_rotary_factor", f"must be 1 here, not {share}")
     dim = int(head_dim * share)
     if dim < 2 or dim % 2:
-        raise UnsupportedArchitecture("partial_rotary_factor", f"rotates {dim} values: must be even")
+        raise UnsupportedArchitecture(
+            "partial_rotary_factor", f"rotates {dim} values: must be even"
+        )
     scaling = {k: v for k, v in values.items() if isinstance(v, (int, float, bool))}
     scaling.setdefault("max_position_embeddings", full.max_position_embeddings)
     return RotarySpec(dim=dim, theta=float(values["rope_theta"]), kind=kind, scaling=scaling)

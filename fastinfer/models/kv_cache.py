@@ -2,7 +2,7 @@
 
 Two numbers: `length` is how many tokens of the sequence are covered (the next token's position),
 and `num_entries()` is how many entries each layer holds for them, equal until entries are dropped.
-A rollback moves both back and touches no data: what lies past the cursor is overwritten, never read.
+A rollback moves both back and touches no data: what lies past the cursor is never read.
 """
 
 from __future__ import annotations

@@ -36,7 +36,9 @@ def activate(name: Activation, rows: Tensor) -> Tensor:
     return F.silu(rows) if name == "silu" else F.relu(rows)
 
 
-def linear(weight: Tensor, bias: Tensor | None, activation: Activation | None = None) -> RowFunction:
+def linear(
+    weight: Tensor, bias: Tensor | None, activation: Activation | None = None
+) -> RowFunction:
     """`activation(rows @ weight.T + bias)` for rows of the weight's dtype.
 
     weight is [out, in]; it is copied where that makes the product faster, so drop it afterwards.

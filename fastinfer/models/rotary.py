@@ -106,7 +106,7 @@ class RotaryTable:
         return table.to(device=self._device, dtype=self.dtype)
 
     def rotation(self, start: int, count: int) -> Callable[[Tensor], None]:
-        """Turns heads, [..., count, head_dim], in place: row i by the angle of position start + i."""
+        """Turns heads [..., count, head_dim] in place: row i by the angle of position start + i."""
         if start + count > self._table.shape[1]:
             # One assignment: a second request may read the old table meanwhile.
             self._table = self._make(-(-(start + count) // CHUNK) * CHUNK)

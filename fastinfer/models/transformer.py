@@ -1,11 +1,11 @@
 """Our own decoder: one plain forward for GPT-NeoX and the Llama family over a static cache.
 
-Everything is rows of one sequence: tensors carry no batch dimension. Logits equal transformers' in float32.
-In bfloat16 a few roundings are left out where leaving them out is free (the sum of attention and MLP
-in a parallel layer, the rotation), so that results are slightly nearer to float32's, not equal bit by bit.
+Everything is rows of one sequence: tensors carry no batch dimension. Logits equal transformers' in
+float32. In bfloat16 a few roundings are left out where that is free (the sum of attention and MLP in
+a parallel layer, the rotation), so results are slightly nearer to float32's, not equal bit by bit.
 
-On a CPU the cache is float32 whatever the weights are: torch's bfloat16 attention there is several times
-slower. And a model whose matrices are all small is computed in float32, from weights rounded to its dtype.
+On a CPU the cache is float32 whatever the weights are: torch's bfloat16 attention there is several
+times slower.
 """
 
 from __future__ import annotations
@@ -27,31 +27,9 @@ from fastinfer.models.architectures import (
 )
 from fastinfer.models.base import KVCache
 from fastinfer.models.kv_cache import StaticKVCache
-from fastinfer.models.linear import SMALL, RowFunction, gated, layer_norm, linear, rms_norm
+from fastinfer.models.layers import Layer, LayerBuilder
 from fastinfer.models.rotary import RotaryTable
-from fastinfer.models.weights import (
-    Checkpoint,
-    FolderTensors,
-    LayerWeights,
-    MappingTensors,
-    Matrix,
-    TensorSource,
-    side_by_side,
-)
-
-
-@dataclass(frozen=True, slots=True)
-class Layer:
-    """One layer, ready to run. `mlp_out` is None in a parallel layer: `out` does both."""
-
-    attention_norm: RowFunction
-    qkv: RowFunction
-    qk_norm: RowFunction | None
-    mlp_norm: RowFunction
-    mlp_in: RowFunction  # its activation included
-    out: RowFunction
-    mlp_out: RowFunction | None
-    window: int | None
+from fastinfer.models.weights import Checkpoint, FolderTensors, MappingTensors, TensorSource
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +46,7 @@ def load_decoder(
 ) -> TransformerDecoder:
     """The decoder of a folder that transformers saved.
 
-    Raises `UnsupportedArchitecture` where its architecture, an option of it or its files are not covered.
+    Raises `UnsupportedArchitecture` where its architecture, an option or its files are not covered.
     """
     folder = Path(folder)
     file = folder / "config.json"
@@ -85,7 +63,7 @@ def from_state_dict(
     device: torch.device,
     name: str = "model",
 ) -> TransformerDecoder:
-    """The decoder of a transformers model in memory: `model.config.to_dict()`, `model.state_dict()`.
+    """The decoder of a transformers model in memory, from `config.to_dict()` and `state_dict()`.
 
     Raises `UnsupportedArchitecture` as `load_decoder` does.
     """
@@ -95,81 +73,14 @@ def from_state_dict(
 def _build(
     arch: Architecture, source: TensorSource, dtype: torch.dtype, device: torch.device, name: str
 ) -> TransformerDecoder:
-    builder = _Builder(arch, Checkpoint(source, arch, dtype), dtype, device)
+    builder = LayerBuilder(arch, Checkpoint(source, arch, dtype), dtype, device)
     return TransformerDecoder(arch, builder, name)
-
-
-class _Builder:
-    """Turns checkpoint tensors into functions of rows, one layer at a time."""
-
-    def __init__(
-        self, arch: Architecture, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device
-    ) -> None:
-        self.arch = arch
-        self.dtype = dtype
-        self.device = device
-        self._checkpoint = checkpoint
-        widest = max(arch.intermediate_size * (2 if arch.gated else 1), arch.num_heads * arch.head_dim)
-        small = device.type == "cpu" and widest * arch.hidden_size < SMALL
-        self.hidden_dtype = torch.float32 if small else dtype
-
-    def embedding(self) -> Tensor:
-        """[vocab, hidden] in the hidden dtype."""
-        return self._place(self._checkpoint.embedding(), self.hidden_dtype)
-
-    def head(self) -> RowFunction:
-        """Hidden rows to logits, in the model's own dtype."""
-        return linear(self._place(self._checkpoint.head(), self.dtype), None)
-
-    def final_norm(self) -> RowFunction:
-        """The last norm."""
-        return self._norm(self._checkpoint.final_norm())
-
-    def layer(self, index: int) -> Layer:
-        """One layer."""
-        arch, weights = self.arch, self._checkpoint.layer(index)
-        out, mlp_out = self._outputs(weights)
-        activation = None if arch.gated else arch.activation
-        mlp_in = self._linear(weights.mlp_in, activation)
-        qk_norm = None if weights.qk_norm is None else self._rms(weights.qk_norm)
-        return Layer(
-            attention_norm=self._norm(weights.attention_norm),
-            qkv=self._linear(weights.qkv),
-            qk_norm=qk_norm,
-            mlp_norm=self._norm(weights.mlp_norm),
-            mlp_in=gated(mlp_in, arch.activation) if arch.gated else mlp_in,
-            out=out,
-            mlp_out=mlp_out,
-            window=arch.windows[index],
-        )
-
-    def _outputs(self, weights: LayerWeights) -> tuple[RowFunction, RowFunction | None]:
-        if self.arch.parallel:
-            return self._linear(side_by_side(weights.attention_out, weights.mlp_out)), None
-        return self._linear(weights.attention_out), self._linear(weights.mlp_out)
-
-    def _place(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-        return tensor.to(device=self.device, dtype=dtype)
-
-    def _linear(self, matrix: Matrix, activation: Any = None) -> RowFunction:
-        bias = None if matrix.bias is None else self._place(matrix.bias, self.hidden_dtype)
-        return linear(self._place(matrix.weight, self.hidden_dtype), bias, activation)
-
-    def _norm(self, matrix: Matrix) -> RowFunction:
-        weight = self._place(matrix.weight, self.hidden_dtype)
-        if self.arch.norm == "rms":
-            return rms_norm(weight, self.arch.norm_eps)
-        bias = None if matrix.bias is None else self._place(matrix.bias, self.hidden_dtype)
-        return layer_norm(weight, bias, self.arch.norm_eps)
-
-    def _rms(self, weight: Tensor) -> RowFunction:
-        return rms_norm(self._place(weight, self.hidden_dtype), self.arch.norm_eps)
 
 
 class TransformerDecoder:
     """The weights of one model and the forward over them; implements `models.base.Decoder`."""
 
-    def __init__(self, arch: Architecture, builder: _Builder, name: str) -> None:
+    def __init__(self, arch: Architecture, builder: LayerBuilder, name: str) -> None:
         self.name = name
         self.arch = arch
         self.vocab_size = arch.vocab_size
@@ -181,9 +92,9 @@ class TransformerDecoder:
         self._windows = frozenset(arch.windows)
         self._rotary = RotaryTable(arch.rotary, self.device, self.cache_dtype)
         self._embedding = builder.embedding()
+        self._head = builder.head(self._embedding)
         self._layers = [builder.layer(index) for index in range(arch.num_layers)]
         self._final_norm = builder.final_norm()
-        self._head = builder.head()
 
     def new_cache(self) -> StaticKVCache:
         """An empty cache for one request."""

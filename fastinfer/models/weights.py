@@ -1,7 +1,7 @@
 """Tensors of a checkpoint, by name, and one layer of them in our decoder's form.
 
-safetensors files are mapped, not read, and opened for one tensor at a time: in memory are the pages of
-one layer beside what was made of those before. Projections that read the same rows are fused.
+safetensors files are mapped, not read, and opened for one tensor at a time: in memory are the pages
+of one layer beside what was made of those before. Projections that read the same rows are fused.
 """
 
 from __future__ import annotations
@@ -142,9 +142,7 @@ class Checkpoint:
     def _matrix(self, *names: str) -> Matrix:
         """The projections of those names, one under the other."""
         weights = [self._tensor(f"{name}.weight") for name in names]
-        biases = [
-            self._tensor(f"{name}.bias") for name in names if f"{name}.bias" in self._names
-        ]
+        biases = [self._tensor(f"{name}.bias") for name in names if f"{name}.bias" in self._names]
         if len(biases) not in (0, len(names)):
             raise UnsupportedArchitecture("weights", f"only some of {', '.join(names)} have a bias")
         if len(names) == 1:

@@ -74,10 +74,10 @@ FIGURE_LABELS: dict[str, Label] = {
 }
 
 REASONS: dict[FinishReason, str] = {
-    "eos": "the model ended the text",
+    "eos": "the text ended",
     "stop": "a stop text came",
-    "length": "the token limit is reached",
-    "context": "the context is full",
+    "length": "limit reached",
+    "context": "context full",
 }
 
 ROLE_ORDER = (Role.TARGET, Role.INTERMEDIATE, Role.DRAFT)

@@ -34,6 +34,7 @@ class Recorder:
         self._gamma = 0
         self._window: deque[float] = deque(maxlen=WINDOW_ROUNDS)
         self._baseline_ms: float | None = None
+        self._shown: dict[str, str] = {}
 
     def open(self, run_id: str, prompt: str) -> str:
         """The first lines. `run_id` differs from run to run, so the view knows a fresh start."""
@@ -68,7 +69,13 @@ class Recorder:
                 assert_never(message)
 
     def figures(self) -> str:
-        """The running figures as words, once for any number of steps."""
+        """The running figures as words, once for any number of steps: those that changed."""
+        words = self._words()
+        changed = {place: text for place, text in words.items() if self._shown.get(place) != text}
+        self._shown = words
+        return _text(changed) if changed else ""
+
+    def _words(self) -> dict[str, str]:
         stats = self._stats
         speedup = None
         if stats.tpot_ms and self._baseline_ms:
@@ -92,7 +99,7 @@ class Recorder:
         for role, entries in stats.cache_tokens.items():
             size = labels.megabytes(stats.cache_bytes[role])
             values[f"now.{role}"] = f"{entries:,} · {size}"
-        return _text(values)
+        return values
 
     def failed(self, summary: str) -> str:
         """The last line of a run that broke."""
@@ -160,7 +167,7 @@ def _phase(phase: Phase) -> str:
 
 
 def _run(started: Started) -> str:
-    rule = "" if started.method == "autoregressive" else f" · {started.rule} rule"
+    rule = "" if started.method == "autoregressive" else f" · {started.rule}"
     prompt = labels.plural(started.num_prompt_tokens, "prompt token")
     return (
         f"seed {started.seed} · {started.method}{rule} · {prompt} · "

@@ -171,7 +171,7 @@ def test_the_end_is_announced_once() -> None:
     _, records = run()
     states = [record for record in records if "state" in record]
     assert [s["state"] for s in states] == ["done"]
-    assert states[0]["summary"].startswith("Done: 60 tokens, the token limit is reached.")
+    assert states[0]["summary"].startswith("Done: 60 tokens, limit reached.")
 
 
 def test_large_seeds_keep_their_digits() -> None:
@@ -179,3 +179,16 @@ def test_large_seeds_keep_their_digits() -> None:
     recorder = Recorder(config)
     started = next(iter(FakeEngine().stream("a", config)))
     assert "seed 9223372036854775807 " in texts(lines(recorder.add(started)))["run"]
+
+
+def test_only_figures_that_changed_are_sent_again() -> None:
+    config = DecodeConfig.from_mapping({"method": "cascade", "max_new_tokens": 60})
+    recorder = Recorder(config)
+    events = FakeEngine().stream("once", config)
+    for _ in range(5):
+        recorder.add(next(events))
+    assert len(texts(lines(recorder.figures()))) > 10
+    assert recorder.figures() == ""
+    recorder.add(next(events))
+    again = texts(lines(recorder.figures()))
+    assert "count.draft" in again and "ttft" not in again and "count.target" not in again

@@ -1,0 +1,103 @@
+"""A checkpoint's tensors as functions of rows: each layer of our decoder, ready to run.
+
+On a CPU a model whose matrices are all small is computed in float32, from weights rounded to its
+dtype: that is faster there than bfloat16, and its rounding errors are smaller.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fastinfer.models.architectures import Activation, Architecture
+from fastinfer.models.linear import SMALL, RowFunction, gated, layer_norm, linear, rms_norm
+from fastinfer.models.weights import Checkpoint, LayerWeights, Matrix, side_by_side
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """One layer, ready to run. `mlp_out` is None in a parallel layer: `out` does both."""
+
+    attention_norm: RowFunction
+    qkv: RowFunction
+    qk_norm: RowFunction | None
+    mlp_norm: RowFunction
+    mlp_in: RowFunction  # its activation included
+    out: RowFunction
+    mlp_out: RowFunction | None
+    window: int | None
+
+
+class LayerBuilder:
+    """Turns checkpoint tensors into functions of rows, one layer at a time."""
+
+    def __init__(
+        self, arch: Architecture, checkpoint: Checkpoint, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        self.arch = arch
+        self.dtype = dtype
+        self.device = device
+        self._checkpoint = checkpoint
+        outputs = max(
+            arch.intermediate_size * (2 if arch.gated else 1),
+            (arch.num_heads + 2 * arch.num_kv_heads) * arch.head_dim,
+        )
+        small = device.type == "cpu" and outputs * arch.hidden_size < SMALL
+        self.hidden_dtype = torch.float32 if small else dtype
+
+    def embedding(self) -> Tensor:
+        """[vocab, hidden] in the hidden dtype."""
+        return self._place(self._checkpoint.embedding(), self.hidden_dtype)
+
+    def head(self, embedding: Tensor) -> RowFunction:
+        """Hidden rows to logits, in the model's own dtype."""
+        # The embedding at hand spares another copy of what may be the largest matrix.
+        shared = self.arch.tied and embedding.dtype == self.dtype
+        weight = embedding if shared else self._place(self._checkpoint.head(), self.dtype)
+        return linear(weight, None)
+
+    def final_norm(self) -> RowFunction:
+        """The last norm."""
+        return self._norm(self._checkpoint.final_norm())
+
+    def layer(self, index: int) -> Layer:
+        """One layer."""
+        arch, weights = self.arch, self._checkpoint.layer(index)
+        out, mlp_out = self._outputs(weights)
+        activation = None if arch.gated else arch.activation
+        mlp_in = self._linear(weights.mlp_in, activation)
+        qk_norm = None if weights.qk_norm is None else self._rms(weights.qk_norm)
+        return Layer(
+            attention_norm=self._norm(weights.attention_norm),
+            qkv=self._linear(weights.qkv),
+            qk_norm=qk_norm,
+            mlp_norm=self._norm(weights.mlp_norm),
+            mlp_in=gated(mlp_in, arch.activation) if arch.gated else mlp_in,
+            out=out,
+            mlp_out=mlp_out,
+            window=arch.windows[index],
+        )
+
+    def _outputs(self, weights: LayerWeights) -> tuple[RowFunction, RowFunction | None]:
+        if self.arch.parallel:
+            return self._linear(side_by_side(weights.attention_out, weights.mlp_out)), None
+        return self._linear(weights.attention_out), self._linear(weights.mlp_out)
+
+    def _place(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
+        return tensor.to(device=self.device, dtype=dtype)
+
+    def _linear(self, matrix: Matrix, activation: Activation | None = None) -> RowFunction:
+        bias = None if matrix.bias is None else self._place(matrix.bias, self.hidden_dtype)
+        return linear(self._place(matrix.weight, self.hidden_dtype), bias, activation)
+
+    def _norm(self, matrix: Matrix) -> RowFunction:
+        weight = self._place(matrix.weight, self.hidden_dtype)
+        if self.arch.norm == "rms":
+            return rms_norm(weight, self.arch.norm_eps)
+        bias = None if matrix.bias is None else self._place(matrix.bias, self.hidden_dtype)
+        return layer_norm(weight, bias, self.arch.norm_eps)
+
+    def _rms(self, weight: Tensor) -> RowFunction:
+        return rms_norm(self._place(weight, self.hidden_dtype), self.arch.norm_eps)

@@ -7,6 +7,7 @@ page and HTTP refuse the same values in the same words.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -94,14 +95,10 @@ def _number(text: str | None) -> int | float | str | None:
     """The number that a text spells, or the text itself, for the config to refuse by name."""
     if text is None:
         return None
-    try:
-        return int(text)
-    except ValueError:
-        pass
-    try:
-        return float(text)
-    except ValueError:
-        return text
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
 
 
 def _draft(args: argparse.Namespace) -> tuple[str | None, str | None]:
@@ -221,7 +218,7 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--no-cache",
         action="store_true",
-        help="read the whole sequence again in every pass, as the first papers' code did",
+        help="read the whole sequence again in every pass: slow, for comparison only",
     )
     group.add_argument(
         "--dtype", metavar="DTYPE", default="auto", help=f"{_either(DTYPES)} (default auto)"
@@ -234,47 +231,44 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
 def _add_draft_options(parser: argparse.ArgumentParser) -> None:
     default = DecodeConfig().to_mapping()
     group = parser.add_argument_group("drafting")
-    group.add_argument(
-        "--method", metavar="METHOD", help=f"{_either(METHODS)} (default {default['method']})"
-    )
-    group.add_argument(
-        "--rule",
-        metavar="RULE",
-        help=f"{_either(RULES)} (default {default['rule']}); google and deepmind are other names "
-        "of residual, since the two papers give one rule",
-    )
-    group.add_argument(
-        "--gamma",
-        metavar="N",
-        help=f"tokens that the target verifies at once, at first (default {default['gamma']})",
-    )
-    group.add_argument(
-        "--gamma-policy",
-        metavar="POLICY",
-        help=f"how gamma moves: {_either(GAMMA_POLICIES)} (default {default['gamma_policy']})",
-    )
-    group.add_argument(
-        "--gamma-min", metavar="N", help="its floor (default: the policy's own; aimd 4, additive 2, else 0)"
-    )
-    group.add_argument(
-        "--gamma-max", metavar="N", help=f"its ceiling (default {default['gamma_max']})"
-    )
-    group.add_argument(
-        "--gamma-threshold",
-        metavar="P",
-        help="confidence: draft on while the draft's likeliest token has P or more "
-        f"(default {default['gamma_threshold']})",
-    )
-    group.add_argument(
-        "--inner-gamma",
-        metavar="N",
-        help="cascade: tokens that the intermediate verifies at once (default: as --gamma)",
-    )
-    group.add_argument(
-        "--rounds",
-        metavar="N",
-        help=f"cascade: most inner rounds in one of the target's (default {default['rounds']})",
-    )
+    for option, metavar, text in (
+        ("--method", "METHOD", f"{_either(METHODS)} (default {default['method']})"),
+        (
+            "--rule",
+            "RULE",
+            f"{_either(RULES)} (default {default['rule']}); google and deepmind are other names of "
+            "residual, since the two papers give one rule",
+        ),
+        (
+            "--gamma",
+            "N",
+            f"tokens that the target verifies at once, at first (default {default['gamma']})",
+        ),
+        (
+            "--gamma-policy",
+            "POLICY",
+            f"how gamma moves: {_either(GAMMA_POLICIES)} (default {default['gamma_policy']})",
+        ),
+        ("--gamma-min", "N", "its floor (default: the policy's own; aimd 4, additive 2, else 0)"),
+        ("--gamma-max", "N", f"its ceiling (default {default['gamma_max']})"),
+        (
+            "--gamma-threshold",
+            "P",
+            "confidence: stop where the draft's likeliest token has less than P "
+            f"(default {default['gamma_threshold']})",
+        ),
+        (
+            "--inner-gamma",
+            "N",
+            "cascade: tokens that the intermediate verifies at once (default: as --gamma)",
+        ),
+        (
+            "--rounds",
+            "N",
+            f"cascade: most inner rounds in one of the target's (default {default['rounds']})",
+        ),
+    ):
+        group.add_argument(option, metavar=metavar, help=text)
 
 
 def _add_sampling_options(parser: argparse.ArgumentParser) -> None:

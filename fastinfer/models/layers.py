@@ -16,6 +16,10 @@ from fastinfer.models.linear import SMALL, RowFunction, gated, layer_norm, linea
 from fastinfer.models.weights import Checkpoint, LayerWeights, Matrix, side_by_side
 
 
+# An embedding of fewer bytes is copied into memory.
+LARGE_EMBEDDING = 2**24
+
+
 @dataclass(frozen=True, slots=True)
 class Layer:
     """One layer, ready to run. `mlp_out` is None in a parallel layer: `out` does both."""
@@ -49,13 +53,17 @@ class LayerBuilder:
 
     def embedding(self) -> Tensor:
         """[vocab, hidden] in the hidden dtype."""
-        return self._place(self._checkpoint.embedding(), self.hidden_dtype)
+        table = self._checkpoint.embedding()
+        # Few rows of a large one are ever read: mapped, it costs no memory but those rows.
+        if self.device.type == "cpu" and table.nbytes >= LARGE_EMBEDDING:
+            return table.to(self.hidden_dtype)
+        return self._place(table, self.hidden_dtype)
 
     def head(self, embedding: Tensor) -> RowFunction:
         """Hidden rows to logits, in the model's own dtype."""
         # The embedding at hand spares another copy of what may be the largest matrix.
         shared = self.arch.tied and embedding.dtype == self.dtype
-        weight = embedding if shared else self._place(self._checkpoint.head(), self.dtype)
+        weight = embedding if shared else self._checkpoint.head().to(self.device, self.dtype)
         return linear(weight, None)
 
     def final_norm(self) -> RowFunction:
@@ -86,11 +94,11 @@ class LayerBuilder:
         return self._linear(weights.attention_out), self._linear(weights.mlp_out)
 
     def _place(self, tensor: Tensor, dtype: torch.dtype) -> Tensor:
-        return tensor.to(device=self.device, dtype=dtype)
+        return tensor.to(device=self.device, dtype=dtype, copy=True)
 
     def _linear(self, matrix: Matrix, activation: Activation | None = None) -> RowFunction:
         bias = None if matrix.bias is None else self._place(matrix.bias, self.hidden_dtype)
-        return linear(self._place(matrix.weight, self.hidden_dtype), bias, activation)
+        return linear(matrix.weight.to(self.device, self.hidden_dtype), bias, activation)
 
     def _norm(self, matrix: Matrix) -> RowFunction:
         weight = self._place(matrix.weight, self.hidden_dtype)

@@ -41,10 +41,11 @@ def linear(
 ) -> RowFunction:
     """`activation(rows @ weight.T + bias)` for rows of the weight's dtype.
 
-    weight is [out, in]; it is copied where that makes the product faster, so drop it afterwards.
+    weight is [out, in] and is not kept: the product has a copy of its own.
     """
     if _packable(weight):
         return _packed(weight, bias, activation)
+    weight = weight.clone()
 
     def plain(rows: Tensor) -> Tensor:
         product = F.linear(rows, weight, bias)

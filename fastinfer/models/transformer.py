@@ -1,8 +1,8 @@
 """Our own decoder: one plain forward for GPT-NeoX and the Llama family over a static cache.
 
 Everything is rows of one sequence: tensors carry no batch dimension. Logits equal transformers' in
-float32. In bfloat16 a few roundings are left out where that is free (the sum of attention and MLP in
-a parallel layer, the rotation), so results are slightly nearer to float32's, not equal bit by bit.
+float32. In bfloat16 a few roundings are left out where that is free (the sum of attention and MLP
+in a parallel layer, the rotation): results are slightly nearer to float32's, not equal bit by bit.
 
 On a CPU the cache is float32 whatever the weights are: torch's bfloat16 attention there is several
 times slower.

@@ -102,7 +102,10 @@ class LayerWeights:
 
 
 class Checkpoint:
-    """The tensors of one architecture under its family's names, in the wanted dtype."""
+    """The tensors of one architecture under its family's names, in the wanted dtype.
+
+    They may be mapped from a file, which may be replaced while we run: copy what is kept.
+    """
 
     def __init__(self, source: TensorSource, arch: Architecture, dtype: torch.dtype) -> None:
         self._source = source
@@ -136,8 +139,7 @@ class Checkpoint:
     def _tensor(self, name: str) -> Tensor:
         if name not in self._names:
             raise UnsupportedArchitecture("weights", f"the checkpoint has no tensor {name}")
-        # A copy in any case: the file may be replaced while we run.
-        return self._source.get(name).to(self._dtype, copy=True)
+        return self._source.get(name).to(self._dtype)
 
     def _matrix(self, *names: str) -> Matrix:
         """The projections of those names, one under the other."""

@@ -54,6 +54,7 @@ BAD = [
     ("rule", ["", "openai", 1]),
     ("draft", ["", "ngram"]),
     ("ignore_eos", ["no", 1]),
+    ("use_cache", ["no", 0]),
     ("stop", ["", ["a", ""], [1], 3, {"a": 1}, ["x"] * (MAX_STOPS + 1)]),
 ]
 

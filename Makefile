@@ -58,6 +58,6 @@ $(RUNTIME): requirements.txt $(MADE)
 	$(BIN)/python -m pip install --disable-pip-version-check -r requirements.txt
 	@touch $@
 
-$(DEV): requirements-dev.txt requirements.txt $(MADE)
+$(DEV): requirements-dev.txt requirements-bench.txt requirements.txt $(MADE)
 	$(BIN)/python -m pip install --disable-pip-version-check -r requirements-dev.txt
 	@touch $@ $(RUNTIME)

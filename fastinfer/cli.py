@@ -14,6 +14,7 @@ from collections.abc import Generator, Sequence
 from contextlib import closing
 from typing import NoReturn, Protocol
 
+from fastinfer.bench_options import bench_choice
 from fastinfer.config import ConfigError, DecodeConfig
 from fastinfer.events import Event, Started, Step, to_json
 from fastinfer.metrics import RunStats
@@ -66,7 +67,7 @@ def main(argv: Sequence[str] | None = None, *, load: Load | None = None) -> int:
         parser.print_help(sys.stderr)
         return EXIT_USAGE
     try:
-        return generate(args, load or _load_engine)
+        return _run(args, load or _load_engine)
     except ConfigError as error:
         print(f"error: {visible(' '.join(str(error).split()))}", file=sys.stderr)
         return EXIT_USAGE
@@ -77,6 +78,21 @@ def main(argv: Sequence[str] | None = None, *, load: Load | None = None) -> int:
         return EXIT_INTERRUPTED
     except BrokenPipeError:
         return EXIT_BROKEN_PIPE
+
+
+def _run(args: argparse.Namespace, load: Load) -> int:
+    match args.command:
+        case "bench":
+            choice = bench_choice(args)
+            from fastinfer.bench_cli import bench
+
+            return bench(choice)
+        case "download":
+            from fastinfer.bench_cli import download
+
+            return download(args.preset)
+        case _:
+            return generate(args, load)
 
 
 def generate(args: argparse.Namespace, load: Load) -> int:

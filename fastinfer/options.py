@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import functools
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fastinfer import __version__
+from fastinfer.bench_options import add_commands
 from fastinfer.config import (
     DRAFT_KINDS,
     DTYPES,
@@ -148,18 +150,18 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"fastinfer {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
-    generate = commands.add_parser(
+    new = functools.partial(commands.add_parser, formatter_class=_Formatter, allow_abbrev=False)
+    generate = new(
         "generate",
         help="continue a prompt",
         description="Continue a prompt: the text to stdout as it comes, figures to stderr.",
         usage="fastinfer generate (--prompt TEXT | --prompt-file FILE) [options]",
-        formatter_class=_Formatter,
-        allow_abbrev=False,
     )
     _add_text_options(generate)
     _add_model_options(generate)
     _add_draft_options(generate)
     _add_sampling_options(generate)
+    add_commands(new)
     return parser
 
 

@@ -1,31 +1,35 @@
 """Paired, warmed-up runs: one after another, the order alternated, medians and quartiles.
 
-Every contender gets the same prompt ids, the same number of new tokens and the same sampling. A round
-runs all of them once on one prompt; the next round runs them in the opposite order, so that a machine
-that slows down or speeds up favours nobody. Ratios are taken within a round, then their median.
+Every contender gets the same prompt ids, the same number of new tokens and the same sampling. A
+round runs all of them once on one prompt. The order turns round from prompt to prompt and from
+repeat to repeat, so that a machine that slows down or speeds up favours nobody. Ratios are taken
+within a round, then their median.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import functools
 import statistics
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from fastinfer.config import ConfigError
 from fastinfer.evaluation.contenders import Contender, Measured, Task
+from fastinfer.evaluation.environment import with_memory
+from fastinfer.evaluation.names import BASELINE
 from fastinfer.events import Role
 from fastinfer.metrics import RunStats, StageCounts
 
 WARM_UP_TOKENS = 8
-BASELINE = "autoregressive"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
     """What to run."""
 
-    prompts: dict[str, tuple[int, ...]]  # name -> token ids
+    prompts: Mapping[str, tuple[int, ...]]  # name -> token ids
     max_new_tokens: int = 128
     repeats: int = 5
     temperature: float = 0.0
@@ -46,6 +50,15 @@ class Plan:
             seed=self.seed + repeat,
         )
 
+    def rounds(self) -> list[tuple[int, str]]:
+        """(repeat, prompt) of each round, in order."""
+        return [(repeat, name) for repeat in range(self.repeats) for name in self.prompts]
+
+    def is_forward(self, index: int) -> bool:
+        """Whether round `index` runs the contenders in the order given, or the other way round."""
+        repeat, prompt = divmod(index, len(self.prompts))
+        return (repeat + prompt) % 2 == 0
+
 
 Runs = dict[str, list[Measured]]  # contender -> its runs, one per round
 
@@ -54,26 +67,27 @@ def run_plan(
     plan: Plan, contenders: Sequence[Contender], progress: Callable[[int, int], None]
 ) -> Runs:
     """All rounds; `progress(done, total)` counts single runs, warm-up aside."""
-    runs: Runs = {contender.name: [] for contender in contenders}
-    first = next(iter(plan.prompts))
+    rounds = plan.rounds()
+    warm_up = dataclasses.replace(
+        plan.task(rounds[0][1], 0), max_new_tokens=min(WARM_UP_TOKENS, plan.max_new_tokens)
+    )
     for contender in contenders:
-        task = plan.task(first, 0)
-        contender.run(
-            Task(
-                prompt_ids=task.prompt_ids, max_new_tokens=WARM_UP_TOKENS,
-                temperature=task.temperature, seed=task.seed,
-            )
-        )  # fmt: skip
-    total = plan.repeats * len(plan.prompts) * len(contenders)
+        contender.run(warm_up)
+    runs: Runs = {contender.name: [] for contender in contenders}
+    total = len(rounds) * len(contenders)
     done = 0
-    for repeat in range(plan.repeats):
-        for index, name in enumerate(plan.prompts):
-            forward = (repeat + index) % 2 == 0
-            for contender in contenders if forward else reversed(contenders):
-                runs[contender.name].append(contender.run(plan.task(name, repeat)))
-                done += 1
-                progress(done, total)
+    for index, (repeat, name) in enumerate(rounds):
+        for contender in contenders if plan.is_forward(index) else reversed(contenders):
+            runs[contender.name].append(_one_run(contender, plan.task(name, repeat)))
+            done += 1
+            progress(done, total)
     return runs
+
+
+def _one_run(contender: Contender, task: Task) -> Measured:
+    measured, memory_bytes = with_memory(functools.partial(contender.run, task))
+    assert len(measured.token_ids) == task.max_new_tokens, f"{contender.name} ended early"
+    return dataclasses.replace(measured, memory_bytes=memory_bytes)
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -97,30 +111,52 @@ def _summary(
     result: dict[str, Any] = {
         "ttft_ms": spread([m.ttft_ms for m in measured]),
         "tpot_ms": spread([m.tpot_ms for m in measured]),
-        "runs": [{"ttft_ms": m.ttft_ms, "tpot_ms": m.tpot_ms} for m in measured],
     }
     result["tokens_per_second"] = 1000.0 / result["tpot_ms"]["median"]
+    memory = [m.memory_bytes for m in measured if m.memory_bytes is not None]
+    result["memory_bytes"] = max(memory) if memory else None
     if baseline is not None:
-        pairs = list(zip(measured, baseline, strict=True))
-        result["tpot_ratio_to_autoregressive"] = spread([m.tpot_ms / b.tpot_ms for m, b in pairs])
-        if plan.temperature == 0:
-            result["greedy_equal"] = sum(m.token_ids == b.token_ids for m, b in pairs)
-            result["greedy_first_difference"] = [
-                _first_difference(m.token_ids, b.token_ids) for m, b in pairs
-            ]
+        result |= _against(plan, measured, baseline)
     stats = [m.stats for m in measured if m.stats is not None]
     if stats:
         result |= speculation(stats)
-        if baseline is not None:
-            plain_ms = statistics.median(b.tpot_ms for b in baseline)
-            result |= costs(stats, plain_ms)
-            ratio = result["tpot_ratio_to_autoregressive"]["median"]
-            result["achieved_speedup"] = 1.0 / ratio
+    if stats and baseline is not None:
+        result |= costs(stats, statistics.median(b.tpot_ms for b in baseline))
+    result["runs"] = [
+        {"repeat": repeat, "prompt": name, "ttft_ms": m.ttft_ms, "tpot_ms": m.tpot_ms}
+        for (repeat, name), m in zip(plan.rounds(), measured, strict=True)
+    ]
     return result
 
 
-def _first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
-    return next((i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
+def _against(plan: Plan, measured: list[Measured], baseline: list[Measured]) -> dict[str, Any]:
+    """Ratios to the baseline, round by round; greedy text token by token."""
+    pairs = list(zip(measured, baseline, strict=True))
+    ratios = [m.tpot_ms / b.tpot_ms for m, b in pairs]
+    result: dict[str, Any] = {
+        "tpot_ratio_to_autoregressive": spread(ratios),
+        "tpot_ratio_by_prompt": {
+            prompt: spread(
+                [r for r, (_, name) in zip(ratios, plan.rounds(), strict=True) if name == prompt]
+            )
+            for prompt in plan.prompts
+        },
+        "achieved_speedup": 1.0 / statistics.median(ratios),
+    }
+    if plan.temperature == 0:
+        differences = [first_difference(m.token_ids, b.token_ids) for m, b in pairs]
+        result["greedy_equal_runs"] = differences.count(None)
+        result["greedy_first_difference"] = differences
+    return result
+
+
+def first_difference(a: Sequence[int], b: Sequence[int]) -> int | None:
+    """Where two texts part, or None where they are the same."""
+    if len(a) == len(b):
+        return next((i for i, (x, y) in enumerate(zip(a, b, strict=True)) if x != y), None)
+    return next(
+        (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), min(len(a), len(b))
+    )
 
 
 def speculation(stats: Sequence[RunStats]) -> dict[str, Any]:

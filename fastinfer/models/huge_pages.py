@@ -1,7 +1,7 @@
 """Large pages for weights on Linux.
 
 A step reads every weight once. In 4 KB pages the processor spends much of that on looking up
-addresses; in 2 MB pages products with one row are 1.3 to 1.5 times as fast (2 cores of an AMD EPYC).
+addresses; in 2 MB pages products with one row are 1.3 to 1.5 times as fast (2 cores, AMD EPYC).
 Most systems give large pages only where a program asks, so we ask. A refusal changes nothing.
 """
 

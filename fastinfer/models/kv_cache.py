@@ -41,8 +41,9 @@ class StaticKVCache:
     ) -> None:
         self.length = 0
         self._entries = 0
+        # [layers, keys and values, kv_heads, capacity, head_dim]; another tensor after growing.
         with torch.inference_mode(False):  # so that anyone may write into it later
-            self._storage = torch.empty(
+            self.storage = torch.empty(
                 num_layers, 2, num_kv_heads, 0, head_dim, dtype=dtype, device=device
             )
 
@@ -59,35 +60,42 @@ class StaticKVCache:
 
     def num_bytes(self) -> int:
         """Bytes of the entries held, all layers; spare capacity is not counted."""
-        layers, two, heads, _, dim = self._storage.shape
-        return layers * two * heads * dim * self._entries * self._storage.element_size()
+        layers, two, heads, _, dim = self.storage.shape
+        return layers * two * heads * dim * self._entries * self.storage.element_size()
 
     @property
     def capacity(self) -> int:
         """Entries per layer that fit without growing."""
-        return self._storage.shape[3]
+        return self.storage.shape[3]
 
     def reserve(self, entries: int) -> None:
         """Make room for so many entries in all; copies the live ones if it must grow."""
         if entries <= self.capacity:
             return
-        # A quarter more than was there: a long request copies its entries only a few times.
-        wanted = max(entries, self.capacity + self.capacity // 4)
-        layers, two, heads, _, dim = self._storage.shape
+        layers, two, heads, _, dim = self.storage.shape
         with torch.inference_mode(False):
-            grown = self._storage.new_empty(layers, two, heads, -(-wanted // CHUNK) * CHUNK, dim)
+            grown = self._allocate((layers, two, heads, self._room_for(entries), dim))
             if grown.device.type == "cpu":
                 use_huge_pages(grown.data_ptr(), grown.nbytes, collapse=False)
             live = slice(0, self._entries)
-            grown[:, :, :, live] = self._storage[:, :, :, live]
-        self._storage = grown
+            grown[:, :, :, live] = self.storage[:, :, :, live]
+        self.storage = grown
+
+    def _room_for(self, entries: int) -> int:
+        """The capacity to grow to."""
+        # A quarter more than was there: a long request copies its entries only a few times.
+        wanted = max(entries, self.capacity + self.capacity // 4)
+        return -(-wanted // CHUNK) * CHUNK
+
+    def _allocate(self, shape: tuple[int, ...]) -> Tensor:
+        return self.storage.new_empty(shape)
 
     def views(self, count: int) -> CacheViews:
         """Room for `count` new tokens. The cursor moves only with `advance`."""
         end = self._entries + count
         self.reserve(end)
-        flat = self._storage.flatten(1, 2).unsqueeze(1)
-        live = self._storage.narrow(3, 0, end)
+        flat = self.storage.flatten(1, 2).unsqueeze(1)
+        live = self.storage.narrow(3, 0, end)
         return CacheViews(
             new=flat.narrow(3, self._entries, count).unbind(0),
             keys=live.narrow(1, 0, 1).unbind(0),

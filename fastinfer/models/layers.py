@@ -15,7 +15,6 @@ from fastinfer.models.architectures import Activation, Architecture
 from fastinfer.models.linear import SMALL, RowFunction, gated, layer_norm, linear, rms_norm
 from fastinfer.models.weights import Checkpoint, LayerWeights, Matrix, side_by_side
 
-
 # An embedding of fewer bytes is copied into memory.
 LARGE_EMBEDDING = 2**24
 
@@ -52,19 +51,16 @@ class LayerBuilder:
         self.hidden_dtype = torch.float32 if small else dtype
 
     def embedding(self) -> Tensor:
-        """[vocab, hidden] in the hidden dtype."""
+        """[vocab, hidden], in any dtype: convert the rows taken from it to the hidden dtype."""
         table = self._checkpoint.embedding()
-        # Few rows of a large one are ever read: mapped, it costs no memory but those rows.
-        if self.device.type == "cpu" and table.nbytes >= LARGE_EMBEDDING:
-            return table.to(self.hidden_dtype)
-        return self._place(table, self.hidden_dtype)
+        mappable = self.device.type == "cpu" and self.hidden_dtype == self.dtype
+        if mappable and table.nbytes >= LARGE_EMBEDDING:
+            return table  # few rows are ever read: mapped, it costs no memory but those
+        return self._place(table.to(self.dtype), self.hidden_dtype)
 
-    def head(self, embedding: Tensor) -> RowFunction:
+    def head(self) -> RowFunction:
         """Hidden rows to logits, in the model's own dtype."""
-        # The embedding at hand spares another copy of what may be the largest matrix.
-        shared = self.arch.tied and embedding.dtype == self.dtype
-        weight = embedding if shared else self._checkpoint.head().to(self.device, self.dtype)
-        return linear(weight, None)
+        return linear(self._checkpoint.head().to(self.device), None)
 
     def final_norm(self) -> RowFunction:
         """The last norm."""

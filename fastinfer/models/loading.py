@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 
 from fastinfer.config import DTYPES, ConfigError
 from fastinfer.events import Role
+from fastinfer.models import transformer
+from fastinfer.models.architectures import UnsupportedArchitecture
 from fastinfer.models.base import Decoder
 from fastinfer.models.catalog import preset_named
 from fastinfer.models.hf_model import HFDecoder
@@ -36,6 +38,7 @@ class LoadedModels:
     decoders: dict[Role, Decoder]
     vocab_size: int  # real ids, the tokenizer's
     end_ids: frozenset[int]
+    folders: dict[Role, Path] = field(default_factory=dict)  # where the weights came from
 
 
 def load_models(
@@ -74,6 +77,7 @@ def load_models(
         decoders=decoders,
         vocab_size=vocab_size,
         end_ids=end_ids(folders[Role.TARGET], tokenizer),
+        folders=folders,
     )
 
 
@@ -127,13 +131,27 @@ def load_tokenizer(role: Role, folder: Path) -> PreTrainedTokenizerBase:
 def load_decoder(
     role: Role, name: str, folder: Path, dtype: torch.dtype, device: torch.device
 ) -> Decoder:
-    """A model's weights on the device."""
+    """A model's weights on the device.
+
+    In our own decoder, or where that does not cover them through transformers; the log says which.
+    """
+    shown = display_name(name)
+    try:
+        own = transformer.load_decoder(folder, dtype, device, shown)
+    except UnsupportedArchitecture as reason:
+        logger.info("%s: %s goes through transformers: %s", role.value, shown, reason.message)
+        return HFDecoder(load_pretrained(role, folder, dtype, device), shown)
+    logger.info("%s: %s in our own decoder (%s, %s)", role.value, shown, dtype, device)
+    return own
+
+
+def load_pretrained(role: Role, folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
+    """The model as transformers itself runs it."""
     try:
         model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, use_safetensors=True)
     except LOAD_ERRORS as error:
         raise broken_folder(role, folder, error) from error
-    logger.info("%s: %s loaded through transformers (%s, %s)", role.value, name, dtype, device)
-    return HFDecoder(model.to(device), display_name(name))
+    return model.to(device)
 
 
 def check_same_tokenizer(

@@ -105,12 +105,23 @@ class RotaryTable:
         table = torch.stack((torch.cat((cos, cos), -1), torch.cat((-sin, sin), -1)))
         return table.to(device=self._device, dtype=self.dtype)
 
+    def reserve(self, length: int) -> Tensor:
+        """Cover so many positions. Returns the table, which is another one after it has grown."""
+        if length > self._table.shape[1]:
+            # One assignment: a second request may read the old table meanwhile.
+            self._table = self._make(-(-length // CHUNK) * CHUNK)
+        return self._table
+
     def rotation(self, start: int, count: int) -> Callable[[Tensor], None]:
         """Turns heads [..., count, head_dim] in place: row i by the angle of position start + i."""
-        if start + count > self._table.shape[1]:
-            # One assignment: a second request may read the old table meanwhile.
-            self._table = self._make(-(-(start + count) // CHUNK) * CHUNK)
-        cos, sin = self._table.narrow(1, start, count).unbind(0)
+        return self._turn(self.reserve(start + count).narrow(1, start, count))
+
+    def rotation_at(self, positions: Tensor) -> Callable[[Tensor], None]:
+        """The same for positions [count] that only the device knows; `reserve` must cover them."""
+        return self._turn(self._table.index_select(1, positions))
+
+    def _turn(self, rows: Tensor) -> Callable[[Tensor], None]:
+        cos, sin = rows.unbind(0)
         dim, half = self.dim, self.dim // 2
 
         def rotate_(heads: Tensor) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 from huggingface_hub import snapshot_download
@@ -17,6 +18,9 @@ LOAD_ERRORS = (OSError, ValueError, KeyError, ImportError, RuntimeError)
 WANTED = ("*.safetensors", "*.json", "tokenizer*", "*.model", "vocab*", "merges.txt")
 CONNECT_SECONDS = 5.0
 
+# In front of the name of a model that `fastinfer download` makes in the cache folder.
+DOWNLOADED = "downloaded:"
+
 
 class ModelLoadError(ConfigError):
     """A model that can't be loaded; `field` is its role."""
@@ -27,6 +31,8 @@ def locate(role: Role, name: str) -> Path:
 
     Raises `ModelLoadError` saying what to do.
     """
+    if name.startswith(DOWNLOADED):
+        return _downloaded(role, name.removeprefix(DOWNLOADED))
     folder = Path(name).expanduser()
     if folder.is_dir():
         return folder
@@ -46,6 +52,25 @@ def locate(role: Role, name: str) -> Path:
         ) from error
 
 
+def cache_folder() -> Path:
+    """Where downloaded models lie: FASTINFER_CACHE, else a folder in the user's cache."""
+    given = os.environ.get("FASTINFER_CACHE")
+    if given:
+        return Path(given).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fastinfer"
+
+
+def _downloaded(role: Role, name: str) -> Path:
+    folder = cache_folder() / name
+    if not folder.is_dir():
+        raise ModelLoadError(
+            role.value,
+            f"{name} is not on this machine yet; fetch it with: "
+            f"python -m fastinfer download --preset {name}",
+        )
+    return folder
+
+
 def broken_folder(role: Role, folder: Path, error: Exception) -> ModelLoadError:
     """One sentence for the many ways in which a folder may fail to load."""
     return ModelLoadError(
@@ -57,6 +82,7 @@ def broken_folder(role: Role, folder: Path, error: Exception) -> ModelLoadError:
 
 def display_name(name: str) -> str:
     """A name for people: the last two parts of a folder, a Hub name as it is."""
+    name = name.removeprefix(DOWNLOADED)
     path = Path(name)
     return "/".join(path.parts[-2:]) if path.is_absolute() else name
 

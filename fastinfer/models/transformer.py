@@ -11,7 +11,7 @@ times slower.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,8 +37,17 @@ class Block:
     """What all layers share in one forward of n new tokens."""
 
     rotate_: Callable[[Tensor], None]
-    masks: Mapping[int | None, Tensor | None]  # by window; [n, entries + n], added to the scores
-    causal: bool  # the block is the whole sequence: no mask needed, only the order
+    # (query, keys, values, window) to [1, heads, n, head_dim]
+    attend: Callable[[Tensor, Tensor, Tensor, int | None], Tensor]
+
+
+@dataclass(frozen=True, slots=True)
+class Slots:
+    """Where one layer's keys and values go, and what attention reads once they are there."""
+
+    write: Callable[[Tensor], object]  # of [1, 2 * kv_heads, n, head_dim]
+    keys: Tensor  # [1, kv_heads, entries read, head_dim]
+    values: Tensor
 
 
 def load_decoder(
@@ -89,10 +98,11 @@ class TransformerDecoder:
         self.device = builder.device
         on_cpu = self.device.type == "cpu"
         self.cache_dtype = torch.float32 if on_cpu else self.dtype
-        self._windows = frozenset(arch.windows)
-        self._rotary = RotaryTable(arch.rotary, self.device, self.cache_dtype)
+        self.windows = frozenset(arch.windows)
+        self.rotary = RotaryTable(arch.rotary, self.device, self.cache_dtype)
+        self._hidden_dtype = builder.hidden_dtype
         self._embedding = builder.embedding()
-        self._head = builder.head(self._embedding)
+        self._head = builder.head()
         self._layers = [builder.layer(index) for index in range(arch.num_layers)]
         self._final_norm = builder.final_norm()
 
@@ -111,33 +121,48 @@ class TransformerDecoder:
         """Append `token_ids` [n]; logits [num_logits, vocab_size] in float32 of the last ones."""
         assert isinstance(cache, StaticKVCache)
         count = len(token_ids)
+        self.check_room(cache, count)
         block = self._block(count, cache)
         views = cache.views(count)
-        hidden = self._embedding.index_select(0, token_ids)
-        for layer, new, keys, values in zip(
-            self._layers, views.new, views.keys, views.values, strict=True
-        ):
-            attended = self._attend(layer, block, layer.attention_norm(hidden), new, keys, values)
+        slots = (
+            Slots(new.copy_, keys, values)
+            for new, keys, values in zip(views.new, views.keys, views.values, strict=True)
+        )
+        logits = self.run(token_ids, block, slots, num_logits)
+        cache.advance(count)
+        return logits.float()
+
+    def check_room(self, cache: KVCache, count: int) -> None:
+        """Raises ValueError where `count` more tokens would pass the end of the context."""
+        end = cache.length + count
+        if end > self.context:
+            raise ValueError(f"{self.name} reads at most {self.context} tokens, not {end}")
+
+    def run(
+        self, token_ids: Tensor, block: Block, slots: Iterable[Slots], num_logits: int
+    ) -> Tensor:
+        """The layers over `token_ids` [n]: logits of the last ones, in the model's dtype.
+
+        No shape and no branch here depends on how much the cache holds.
+        """
+        hidden = self._embedding.index_select(0, token_ids).to(self._hidden_dtype)
+        for layer, own in zip(self._layers, slots, strict=True):
+            attended = self._attend(layer, block, layer.attention_norm(hidden), own)
             if layer.mlp_out is None:
                 mlp = layer.mlp_in(layer.mlp_norm(hidden))
                 hidden = layer.out(torch.cat((attended, mlp), -1)).add_(hidden)
             else:
                 hidden = layer.out(attended).add_(hidden)
                 hidden = layer.mlp_out(layer.mlp_in(layer.mlp_norm(hidden))).add_(hidden)
-        cache.advance(count)
-        return self._logits(hidden[count - num_logits :])
-
-    def _logits(self, hidden: Tensor) -> Tensor:
-        return self._head(self._final_norm(hidden).to(self.dtype)).float()
+        last = hidden[len(token_ids) - num_logits :]
+        return self._head(self._final_norm(last).to(self.dtype))
 
     def _attend(
         self,
         layer: Layer,
         block: Block,
         rows: Tensor,  # [n, hidden], normed
-        new: Tensor,  # [1, 2 * kv_heads, n, head_dim], written here
-        keys: Tensor,  # [1, kv_heads, entries + n, head_dim]
-        values: Tensor,
+        slots: Slots,
     ) -> Tensor:  # [n, heads * head_dim]
         arch, count = self.arch, rows.shape[0]
         projected = layer.qkv(rows).to(self.cache_dtype)
@@ -147,32 +172,31 @@ class TransformerDecoder:
         if layer.qk_norm is not None:
             query_key.copy_(layer.qk_norm(query_key))
         block.rotate_(query_key)
-        new.copy_(new_entries)
-        attended = F.scaled_dot_product_attention(
-            query,
-            keys,
-            values,
-            attn_mask=block.masks[layer.window],
-            is_causal=block.causal,
-            enable_gqa=arch.num_heads != arch.num_kv_heads,
-        )
+        slots.write(new_entries)
+        attended = block.attend(query, slots.keys, slots.values, layer.window)
         if count > 1:
             attended = attended.transpose(1, 2)
         return attended.reshape(count, -1).to(rows.dtype)
 
     def _block(self, count: int, cache: StaticKVCache) -> Block:
-        start = cache.length
-        if start + count > self.context:
-            raise ValueError(
-                f"{self.name} reads at most {self.context} tokens, not {start + count}"
-            )
         entries = cache.num_entries()
-        whole = entries == 0 and self._windows == {None}
+        whole = entries == 0 and self.windows == {None}
         masks = {
-            window: None if whole else self._mask(entries, count, window)
-            for window in self._windows
+            window: None if whole else self._mask(entries, count, window) for window in self.windows
         }
-        return Block(self._rotary.rotation(start, count), masks, causal=whole and count > 1)
+        grouped = self.arch.num_heads != self.arch.num_kv_heads
+
+        def attend(query: Tensor, keys: Tensor, values: Tensor, window: int | None) -> Tensor:
+            return F.scaled_dot_product_attention(
+                query,
+                keys,
+                values,
+                attn_mask=masks[window],  # none where the block is the whole sequence
+                is_causal=whole and count > 1,
+                enable_gqa=grouped,
+            )
+
+        return Block(self.rotary.rotation(cache.length, count), attend)
 
     def _mask(self, entries: int, count: int, window: int | None) -> Tensor | None:
         """0 where a new token may look, -inf where not; None where it may look everywhere."""

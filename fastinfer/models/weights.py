@@ -115,14 +115,14 @@ class Checkpoint:
         self._root = "gpt_neox" if arch.family == "gpt_neox" else "model"
 
     def embedding(self) -> Tensor:
-        """[vocab, hidden]."""
+        """[vocab, hidden], in the checkpoint's own dtype."""
         neox = self._arch.family == "gpt_neox"
-        return self._tensor(f"{self._root}.{'embed_in' if neox else 'embed_tokens'}.weight")
+        return self._raw(f"{self._root}.{'embed_in' if neox else 'embed_tokens'}.weight")
 
     def head(self) -> Tensor:
         """The output matrix, [vocab, hidden]."""
         if self._arch.tied:
-            return self.embedding()
+            return self.embedding().to(self._dtype)
         old = "embed_out.weight"  # GPT-NeoX before transformers 5
         return self._tensor(old if old in self._names else "lm_head.weight")
 
@@ -137,9 +137,12 @@ class Checkpoint:
         return self._neox(prefix) if self._arch.family == "gpt_neox" else self._llama(prefix)
 
     def _tensor(self, name: str) -> Tensor:
+        return self._raw(name).to(self._dtype)
+
+    def _raw(self, name: str) -> Tensor:
         if name not in self._names:
             raise UnsupportedArchitecture("weights", f"the checkpoint has no tensor {name}")
-        return self._source.get(name).to(self._dtype)
+        return self._source.get(name)
 
     def _matrix(self, *names: str) -> Matrix:
         """The projections of those names, one under the other."""

@@ -59,7 +59,7 @@ def layout(unit: str) -> dict[str, Any]:
     }
     return {
         "height": 190,
-        "margin": {"l": 46, "r": 10, "t": 8, "b": 38},
+        "margin": {"l": 54, "r": 10, "t": 8, "b": 38},
         "paper_bgcolor": "rgba(0,0,0,0)",
         "plot_bgcolor": "rgba(0,0,0,0)",
         "font": {"color": "var(--fi-muted)", "size": 11, "family": "system-ui, sans-serif"},

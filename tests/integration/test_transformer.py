@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +22,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from fastinfer.models import linear
+from fastinfer.models import layers, linear
 from fastinfer.models.architectures import UnsupportedArchitecture, read_architecture
 from fastinfer.models.transformer import TransformerDecoder, from_state_dict, load_decoder
 
@@ -210,6 +212,52 @@ def test_folder_equals_memory(name: str, shard: str, tmp_path: Path, ids: Tensor
     decoder = load_decoder(tmp_path, torch.float32, CPU)
     assert decoder.name == tmp_path.name
     assert difference(decoder.forward(ids, decoder.new_cache(), 60), theirs(model, ids)) < TOLERANCE
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_mapped_embedding_gives_the_same_logits(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, ids: Tensor
+) -> None:
+    """Large embeddings stay in the file, in its dtype; their rows are converted when read."""
+    random_model(CONFIGS["llama-wide"]).save_pretrained(tmp_path)
+    copied = load_decoder(tmp_path, dtype, CPU)
+    monkeypatch.setattr(layers, "LARGE_EMBEDDING", 0)
+    mapped = load_decoder(tmp_path, dtype, CPU)
+    assert mapped._embedding.dtype == torch.float32
+    a, b = (d.forward(ids, d.new_cache(), 60) for d in (copied, mapped))
+    assert torch.equal(a, b)
+
+
+MEASURE_PEAK = """
+import sys, torch
+from pathlib import Path
+from fastinfer.models.transformer import load_decoder
+
+def memory(name):
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
+
+folders = [Path(argument) for argument in sys.argv[1:]]
+load_decoder(folders[0], torch.bfloat16, torch.device("cpu"))  # loads the libraries
+Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again
+before = memory("VmRSS")
+decoder = load_decoder(folders[1], torch.bfloat16, torch.device("cpu"))
+weights = (folders[1] / "model.safetensors").stat().st_size
+print((memory("VmHWM") - before) / weights)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads Linux's /proc")
+def test_loading_needs_little_more_memory_than_the_weights(tmp_path: Path) -> None:
+    wide = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12}
+    config = LlamaConfig(**{**GROUPED, **wide, "vocab_size": 24000}, tie_word_embeddings=True)
+    folders = [tmp_path / "small", tmp_path / "large"]
+    random_model(CONFIGS["llama-wide"]).to(torch.bfloat16).save_pretrained(folders[0])
+    AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folders[1])
+    run = [sys.executable, "-c", MEASURE_PEAK, *map(str, folders)]
+    result = subprocess.run(run, capture_output=True, text=True, check=True)
+    assert float(result.stdout) < 1.3
 
 
 def test_old_gpt_neox_names_are_read(ids: Tensor) -> None:

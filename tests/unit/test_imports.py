@@ -20,9 +20,12 @@ RANKS = {
     "decoding": 3, "models": 3,
     "steps": 4,
     "engine": 5,
-    "evaluation": 6, "training": 6, "options": 6, "terminal": 6,
-    "cli": 7, "server": 7, "ui": 7,
-    "__main__": 8,
+    "evaluation": 6, "training": 6, "terminal": 6,
+    "bench_options": 7,
+    "options": 8,
+    "bench_cli": 9, "server": 9, "ui": 9,
+    "cli": 10,
+    "__main__": 11,
 }  # fmt: skip
 
 # Who may import what is heavy.
@@ -34,7 +37,8 @@ ALLOWED = {
     "datasets": {"evaluation"},
     "huggingface_hub": {"models"},
     "gradio": {"ui"},
-    "plotly": {"ui"},
+    "plotly": {"ui", "evaluation"},
+    "tqdm": {"training", "bench_cli"},
     "fastapi": {"server", "ui"},
 }
 
@@ -76,6 +80,16 @@ def test_imports_point_down(path: Path) -> None:
             assert part in ALLOWED[top], f"{part} must not import {top}"
 
 
+def test_one_file_of_the_evaluation_draws() -> None:
+    """A benchmark without a report must not pay for Plotly."""
+    drawing = {
+        path.name
+        for path in (PACKAGE / "evaluation").glob("*.py")
+        if any(name.split(".")[0] == "plotly" for name in imported(path))
+    }
+    assert drawing == {"report.py"}
+
+
 def test_the_walk_sees_imports_of_every_kind(tmp_path: Path) -> None:
     file = tmp_path / "sample.py"
     file.write_text("import a.b\nfrom c import d\ndef f():\n    from fastinfer.ui import x\n")
@@ -89,6 +103,7 @@ def test_the_walk_sees_imports_of_every_kind(tmp_path: Path) -> None:
         "from fastinfer import cli; cli.main(['generate', '--prompt', 'x', '--temperature', '-1'])",
         "from fastinfer import cli; cli.main(['--help'])",
         "from fastinfer import cli; cli.main(['generate', '--help'])",
+        "from fastinfer import cli; cli.main(['bench', '--repeats', '0'])",
     ],
 )
 def test_nothing_heavy_is_imported_before_it_is_needed(statement: str) -> None:

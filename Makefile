@@ -5,6 +5,7 @@ VENV ?= .venv
 HOST ?= 127.0.0.1
 PORT ?= 7860
 PYTEST_ARGS ?=
+BENCH_ARGS ?= --out build/bench
 
 BIN := $(VENV)/bin
 MADE := $(VENV)/.stamp-made
@@ -12,7 +13,7 @@ RUNTIME := $(VENV)/.stamp-runtime
 DEV := $(VENV)/.stamp-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types format cli-docs clean
+.PHONY: help demo test check lint types format bench cli-docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +36,9 @@ types: $(DEV) ## mypy --strict on fastinfer/
 format: $(DEV) ## rewrite the code in the project's format
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+bench: $(DEV) ## methods side by side, report in build/bench (BENCH_ARGS=… for fastinfer bench)
+	$(BIN)/python -m fastinfer bench $(BENCH_ARGS)
 
 cli-docs: $(DEV) ## write docs/cli.md from the command line's own help
 	$(BIN)/python -m scripts.cli_docs

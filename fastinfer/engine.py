@@ -47,6 +47,7 @@ class EngineInfo:
     dtype: str
     device: str
     context: int  # tokens, prompt and output together
+    backends: dict[Role, str] = dataclasses.field(default_factory=dict)  # whose forward each uses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,6 +91,7 @@ class Engine:
             dtype=str(target.dtype).removeprefix("torch."),
             device=str(target.device),
             context=target.context,
+            backends={role: decoder.backend for role, decoder in models.decoders.items()},
         )
 
     def check(self, prompt: str | Sequence[int], config: DecodeConfig) -> list[int]:

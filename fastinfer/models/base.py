@@ -33,6 +33,7 @@ class Decoder(Protocol):
     """The weights of one model. Shared by all requests, changed by none."""
 
     name: str
+    backend: str  # whose forward it is: "fastinfer" or "transformers"
     vocab_size: int  # rows of the output matrix, padding included
     context: int  # longest sequence
     dtype: torch.dtype

@@ -113,6 +113,8 @@ def context_of(config: Any) -> int:
 class HFDecoder:
     """A transformers model. Its weights are shared by all requests."""
 
+    backend = "transformers"
+
     def __init__(self, model: PreTrainedModel, name: str) -> None:
         self.model = model.eval().requires_grad_(False)
         self.name = name

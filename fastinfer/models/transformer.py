@@ -89,6 +89,8 @@ def _build(
 class TransformerDecoder:
     """The weights of one model and the forward over them; implements `models.base.Decoder`."""
 
+    backend = "fastinfer"
+
     def __init__(self, arch: Architecture, builder: LayerBuilder, name: str) -> None:
         self.name = name
         self.arch = arch

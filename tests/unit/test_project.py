@@ -41,7 +41,10 @@ def make_targets() -> set[str]:
 # --- packages -----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", ["requirements.txt", "requirements-dev.txt"])
+REQUIREMENTS = ("requirements.txt", "requirements-dev.txt", "requirements-bench.txt")
+
+
+@pytest.mark.parametrize("name", REQUIREMENTS)
 def test_what_is_installed_is_what_is_asked_for(name: str) -> None:
     for requirement in requirements(name).values():
         try:
@@ -52,7 +55,7 @@ def test_what_is_installed_is_what_is_asked_for(name: str) -> None:
 
 
 def test_every_range_has_two_ends() -> None:
-    for name in ("requirements.txt", "requirements-dev.txt"):
+    for name in REQUIREMENTS:
         for requirement in requirements(name).values():
             operators = {spec.operator for spec in requirement.specifier}
             assert operators == {">=", "<"}, requirement

@@ -94,7 +94,7 @@ class Step:
     tokens: tuple[Token, ...]
     rejected: tuple[Token, ...]  # the draft token that the target refused, if one was
     stages: tuple[Stage, ...]  # each verification in order: the intermediate's, then the target's
-    gamma: int  # what the policy allowed in this round; 0 where nothing is drafted
+    gamma: int  # tokens that the policy had drafted in this round; 0 is a plain step
     draft_ms: float
     verify_ms: float
     elapsed_ms: float  # since the request began

@@ -106,6 +106,8 @@ def _blend(old: float | None, new: float) -> float:
 class CostAwareGamma:
     """The policy. `gamma` is 0 in rounds that are better plain."""
 
+    per_token = True
+
     def __init__(self, config: GammaConfig) -> None:
         self.minimum = config.minimum or 0
         self.maximum = config.maximum

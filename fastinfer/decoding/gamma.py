@@ -12,6 +12,8 @@ from fastinfer.decoding.protocols import GammaController, Outcome
 class ConstantGamma:
     """Always the same."""
 
+    per_token = False
+
     def __init__(self, config: GammaConfig) -> None:
         self.gamma = config.initial
 
@@ -31,6 +33,8 @@ class ConfidenceGamma:
     leaving it out because of its own value would not be.
     """
 
+    per_token = True
+
     def __init__(self, config: GammaConfig) -> None:
         self.gamma = config.maximum
         self.threshold = config.threshold
@@ -49,6 +53,8 @@ class _Adaptive:
     A block cut short by the token budget says nothing of a longer one: it moves nothing unless it
     failed.
     """
+
+    per_token = False
 
     def __init__(self, config: GammaConfig) -> None:
         self.gamma = config.initial

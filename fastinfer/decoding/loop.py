@@ -75,8 +75,8 @@ def decode(
         if index > 0:
             gamma.update(done.outcome)
         yield Committed(
-            index=index, round=done, num_tokens=count, gamma=allowed, prefill_ms=prefill_ms,
-            reason=reason,
+            index=index, round=done, num_tokens=count, prefill_ms=prefill_ms, reason=reason,
+            gamma=len(done.draft) if gamma.per_token else allowed,
         )  # fmt: skip
         index, prefill_ms = index + 1, 0.0
 

@@ -102,6 +102,8 @@ class Outcome:
 class GammaController(Protocol):
     """How many tokens to draft next. One lives as long as its request."""
 
+    per_token: bool  # whether `keep_drafting` decides, so that `gamma` is a ceiling only
+
     @property
     def gamma(self) -> int:
         """The most tokens to draft in the coming round; 0 is a plain step of the verifier."""

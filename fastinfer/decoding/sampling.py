@@ -8,6 +8,7 @@ one-hot laws, so greedy decoding needs no code of its own.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -15,6 +16,9 @@ from torch import Tensor
 from torch.nn import functional
 
 from fastinfer.config import SamplingConfig
+
+# Below this temperature a law is one-hot to float32's precision, and logits would overflow.
+GREEDY_BELOW = 1e-5
 
 
 class Law:
@@ -49,7 +53,8 @@ class Law:
         """
         rows = logits.shape[0]
         first = len(tokens) - rows + 1  # the position that row 0 predicts
-        if not bool(torch.isfinite(logits).all()):
+        # One sum finds any NaN or infinity; only then is it looked for.
+        if not math.isfinite(float(logits.sum())):
             bad = int((~torch.isfinite(logits).all(-1)).nonzero()[0])
             raise FloatingPointError(f"logits for position {first + bad} are not finite")
         if self._penalised:
@@ -84,10 +89,10 @@ class Law:
 
 def _filter(logits: Tensor, c: SamplingConfig) -> Tensor:
     """Temperature and filters on rows of logits; returns normalised laws [n, vocab]."""
-    if c.temperature == 0:
+    if c.temperature < GREEDY_BELOW:
         return functional.one_hot(logits.argmax(-1), logits.shape[-1]).float()
-    # Subtracting the maximum first keeps tiny temperatures from overflowing.
-    logits = (logits - logits.amax(-1, keepdim=True)) / c.temperature
+    if c.temperature != 1.0:
+        logits = logits / c.temperature
     if 0 < c.top_k < logits.shape[-1]:
         kth = logits.topk(c.top_k, -1).values[:, -1:]
         logits = logits.masked_fill(logits < kth, -torch.inf)  # ties with the k-th stay

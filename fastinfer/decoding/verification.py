@@ -16,10 +16,12 @@ can be exactly 0 and a token of target probability 0 must never pass.
 
 from __future__ import annotations
 
+import math
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -84,12 +86,11 @@ class ResidualRule:
 
     def draw(self, law: Tensor, position: int) -> int:
         """Inverse of the cumulative law at one uniform draw; never a token of probability 0."""
-        cumulative = law.to("cpu", torch.float64).cumsum(0)
-        total = cumulative[-1]
-        point = self._uniform(1) * total
+        cumulative = law.cpu().numpy().cumsum(dtype=np.float64)
+        total = float(cumulative[-1])
         # Rounding may put the point at the total itself, past the last token.
-        point = torch.minimum(point, torch.nextafter(total, torch.zeros_like(total)))
-        return int(torch.searchsorted(cumulative, point, right=True))
+        point = min(float(self._uniform(1)) * total, math.nextafter(total, 0.0))
+        return int(cumulative.searchsorted(point, side="right"))
 
     def verify(self, laws: Tensor, draft: Draft, position: int) -> Verdict:
         """Accept while u * draft < target; then the residual's token, or the target's own."""

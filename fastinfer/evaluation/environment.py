@@ -46,20 +46,26 @@ def peak_memory_bytes() -> int:
 def with_memory(run: Callable[[], T]) -> tuple[T, int | None]:
     """The result of `run`, and the memory that it held at its peak on top of what was there.
 
-    On a GPU the card's memory, else the process's. None where the system can't start a new peak.
+    With models on a GPU the card's memory, else the process's. None where the system can't start a
+    new peak.
     """
-    if torch.cuda.is_available():
+    if torch.cuda.is_available() and torch.cuda.memory_allocated():  # the models are there
         torch.cuda.reset_peak_memory_stats()
-        before = torch.cuda.memory_allocated()
+        held = torch.cuda.memory_allocated()
         result = run()
-        return result, torch.cuda.max_memory_allocated() - before
+        return result, torch.cuda.max_memory_allocated() - held
+    before = _start_peak()
+    result = run()
+    return result, None if before is None else max(0, _status("VmHWM") - before)
+
+
+def _start_peak() -> int | None:
+    """Start a new peak at what the process holds now, and say how much that is."""
     try:
-        CLEAR_REFS.write_text("5")  # the peak starts again at what is held now
-        before = _status("VmRSS")
-        result = run()
-        return result, max(0, _status("VmHWM") - before)
+        CLEAR_REFS.write_text("5")
+        return _status("VmRSS")
     except OSError:
-        return run(), None
+        return None
 
 
 def _status(field: str) -> int:

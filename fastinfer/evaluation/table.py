@@ -41,7 +41,8 @@ def table(document: Result) -> str:
 def setting(document: Result) -> str:
     """What was measured, on what."""
     plan, where = document["plan"], document["environment"]
-    device = where["gpu"] or f"{where['processor']}, {where['threads']} threads"
+    processor = f"{where['processor']}, {where['threads']} threads"
+    device = processor if document["device"] == "cpu" else where["gpu"] or document["device"]
     models = ", ".join(f"{role} {name}" for role, name in document["models"].items())
     lengths = sorted(set(plan["prompts"].values()))
     prompt = f"{lengths[0]}" if len(lengths) == 1 else f"{lengths[0]} to {lengths[-1]}"

@@ -36,6 +36,8 @@ def with_graphs(decoder: TransformerDecoder) -> Decoder:
 class GraphedDecoder:
     """Implements `models.base.Decoder` over one of ours."""
 
+    backend = "fastinfer"
+
     def __init__(
         self,
         decoder: TransformerDecoder,

@@ -17,6 +17,7 @@ from fastinfer.models import transformer
 from fastinfer.models.architectures import UnsupportedArchitecture
 from fastinfer.models.base import Decoder
 from fastinfer.models.catalog import preset_named
+from fastinfer.models.graphed_decoder import with_graphs
 from fastinfer.models.hf_model import HFDecoder
 from fastinfer.models.sources import (
     LOAD_ERRORS,
@@ -142,7 +143,7 @@ def load_decoder(
         logger.info("%s: %s goes through transformers: %s", role.value, shown, reason.message)
         return HFDecoder(load_pretrained(role, folder, dtype, device), shown)
     logger.info("%s: %s in our own decoder (%s, %s)", role.value, shown, dtype, device)
-    return own
+    return with_graphs(own)
 
 
 def load_pretrained(role: Role, folder: Path, dtype: torch.dtype, device: torch.device) -> Any:

@@ -9,9 +9,9 @@ from fastinfer.config import DecodeConfig
 
 # The order in which the page hands the values over.
 FIELDS = (
-    "method", "draft", "rule", "gamma_policy", "gamma", "gamma_min", "gamma_max", "inner_gamma",
-    "rounds", "max_new_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p",
-    "repetition_penalty", "stop", "seed",
+    "method", "draft", "rule", "gamma_policy", "gamma", "gamma_min", "gamma_max",
+    "gamma_threshold", "inner_gamma", "rounds", "max_new_tokens", "temperature", "top_k", "top_p",
+    "min_p", "typical_p", "repetition_penalty", "stop", "seed",
 )  # fmt: skip
 
 # Typed as text: gr.Number shows an empty field as 0, and JavaScript loses digits of a long seed.

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import gradio as gr
 from gradio.components import Component
 
-from fastinfer.config import DRAFT_KINDS, GAMMA_POLICIES, METHODS, RULES
+from fastinfer.config import DRAFT_KINDS, GAMMA_POLICIES, METHODS, RULES, GammaConfig
 from fastinfer.events import Role
 from fastinfer.ui.charts import live_charts
 from fastinfer.ui.form import FIELDS
@@ -97,7 +97,7 @@ def _drafting(roles: set[Role]) -> dict[str, Component]:
         with gr.Row():
             policy = gr.Dropdown(
                 list(GAMMA_POLICIES),
-                value="additive",
+                value=GammaConfig().policy,
                 label=FIELD_LABELS["gamma_policy"],
                 info="How γ moves.",
                 min_width=110,
@@ -107,6 +107,7 @@ def _drafting(roles: set[Role]) -> dict[str, Component]:
         with gr.Row():
             least = _typed("gamma_min", "Empty: policy's.")
             most = _number("gamma_max", 16, "Up to 64.")
+            threshold = _number("gamma_threshold", 0.4, "Confidence only.", step=0.05)
         with gr.Row():
             inner = _typed("inner_gamma", "Cascade only.")
             rounds = _number("rounds", 2, "Cascade only.")
@@ -119,7 +120,7 @@ def _drafting(roles: set[Role]) -> dict[str, Component]:
         )
     return {
         "draft": draft, "rule": rule, "gamma_policy": policy, "gamma": gamma, "gamma_min": least,
-        "gamma_max": most, "inner_gamma": inner, "rounds": rounds,
+        "gamma_max": most, "gamma_threshold": threshold, "inner_gamma": inner, "rounds": rounds,
     }  # fmt: skip
 
 

@@ -36,6 +36,7 @@ FIELD_LABELS = {
     "gamma": "γ",
     "gamma_min": "Least γ",
     "gamma_max": "Most γ",
+    "gamma_threshold": "Threshold",
     "inner_gamma": "Inner γ",
     "rounds": "Inner rounds",
     "max_new_tokens": "New tokens",

@@ -398,6 +398,10 @@ def test_the_real_engine_on_the_page(visit: Open) -> None:
         opened.page.fill("#prompt textarea", "The old man looked at the sea and")
         set_number(opened, "max_new_tokens", "24")
         opened.page.fill("#seed input, #seed textarea", "5")
+        # A policy without a clock: the same seed then gives the same blocks.
+        opened.page.click("#drafting > button")
+        opened.page.click("#gamma_policy input")
+        opened.page.get_by_role("option", name="additive").click()
         run(opened)
         assert text_of(opened, ".fi-output") == wanted.text
         origins = [t.origin for e in wanted.events for t in getattr(e, "tokens", ())]

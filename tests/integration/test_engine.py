@@ -30,7 +30,9 @@ def engine() -> Engine:
 
 
 def config(**options: object) -> DecodeConfig:
-    return DecodeConfig.from_mapping({"max_new_tokens": 40, "ignore_eos": True, **options})
+    # A policy without a clock: the same seed then gives the same blocks.
+    base = {"max_new_tokens": 40, "ignore_eos": True, "gamma_policy": "aimd"}
+    return DecodeConfig.from_mapping({**base, **options})
 
 
 def steps(events: Iterator[Event] | tuple[Event, ...]) -> list[Step]:
@@ -45,6 +47,15 @@ def test_greedy_text_is_the_baselines(engine: Engine, options: dict, prompt: str
         run = engine.generate(prompt, config(temperature=0, gamma=gamma, **options))
         assert run.token_ids == baseline.token_ids
         assert run.text == baseline.text
+
+
+@pytest.mark.parametrize("policy", ["cost_aware", "confidence", "constant", "additive"])
+@pytest.mark.parametrize("options", DRAFTED, ids=str)
+def test_no_policy_changes_a_text(engine: Engine, options: dict, policy: str) -> None:
+    for sampling in ({"temperature": 0}, {"rule": "coupled", "seed": 3}):
+        baseline = engine.generate(PROMPT, config(method="autoregressive", **sampling))
+        run = engine.generate(PROMPT, config(gamma_policy=policy, **options, **sampling))
+        assert run.token_ids == baseline.token_ids
 
 
 @pytest.mark.parametrize("options", DRAFTED, ids=str)

@@ -184,8 +184,8 @@ def test_any_order_of_blocks_and_rollbacks_equals_the_eager_forward(name: str) -
         eager.rollback(back)
         ours.rollback(back)
         assert ours.num_entries() == eager.num_entries()
-        count = 100 if chance.random() < 0.2 else chance.randint(1, 5)
-    assert len(captures.made) > 2 and sum(c.replays for c in captures.made) > 40
+        count = 100 if chance.random() < 0.15 else chance.randint(1, 5)
+    assert len(captures.made) > 2 and sum(c.replays for c in captures.made) > 25
 
 
 def test_a_prefill_records_every_block_length_and_rounds_none() -> None:
@@ -249,9 +249,9 @@ def test_without_cuda_the_decoder_stays_as_it_is() -> None:
     assert with_graphs(decoder) is decoder
 
 
-@pytest.mark.parametrize("method", ["speculative", "cascade"])
+@pytest.mark.parametrize(("method", "used"), [("speculative", 2), ("cascade", 3)])
 def test_an_engine_over_graphs_writes_the_same_text_and_gives_the_storage_back(
-    method: Any,
+    method: Any, used: int
 ) -> None:
     sizes = {Role.DRAFT: 1, Role.INTERMEDIATE: 1, Role.TARGET: 2}
     plain = {
@@ -264,7 +264,7 @@ def test_an_engine_over_graphs_writes_the_same_text_and_gives_the_storage_back(
         method=method, max_new_tokens=30, rule="coupled", ignore_eos=True,
         sampling=SamplingConfig(seed=3),
     )  # fmt: skip
-    texts = []
+    texts, replays = [], []
     for decoders in (plain, graphed, graphed):
         models = LoadedModels(
             preset="tiny", tokenizer=byte_tokenizer(), decoders=dict(decoders), vocab_size=257,
@@ -272,9 +272,10 @@ def test_an_engine_over_graphs_writes_the_same_text_and_gives_the_storage_back(
         )  # fmt: skip
         engine = Engine(models)
         texts.append(engine.generate("What the sea gave", config).token_ids)
-        replays = sum(c.replays for c in captures.made)
+        replays.append(sum(c.replays for c in captures.made))
     assert texts[0] == texts[1] == texts[2]
-    assert replays > 20 and len(captures.made) == 2 * len(graphed)
+    assert replays[0] == 0 < replays[1] and replays[2] == 2 * replays[1]
+    assert len(captures.made) == len(graphed) + used, "the second run needed no new graphs"
 
 
 @pytest.mark.gpu

@@ -295,6 +295,7 @@ def document(**runs: list[Measured]) -> dict[str, Any]:
         "environment": {"gpu": None, "processor": "Toy", "threads": 1},
         "models": {"target": "<script>alert(1)</script>"},
         "dtype": "bfloat16",
+        "device": "cpu",
         "plan": {"prompts": {"p": 1}, "max_new_tokens": 2, "temperature": 0.0, "repeats": 1},
         "notes": ["<b>& a note</b>"],
         "results": summarise(plan, runs),
@@ -310,6 +311,7 @@ def test_the_table_is_aligned_and_says_when_speculation_loses() -> None:
     head, first, second = text.splitlines()[3:6]
     assert len(first) == len(second) == len(head)
     assert "2.00 [2.00, 2.00]" in second
+    assert text.splitlines()[1].startswith("Toy, 1 threads, bfloat16; 1 prompts of 1 tokens")
     assert "slower than plain decoding here: speculative" in text
     assert "speculative: the target accepted 0%; by position 0.00" in text
     assert "speculative: v(gamma), in plain steps: 1: 1.00" in text

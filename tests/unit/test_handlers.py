@@ -23,8 +23,8 @@ from tests.browser.fake_engine import FakeEngine
 
 FORM: dict[str, Any] = {
     "method": "cascade", "draft": "model", "rule": "residual", "gamma_policy": "aimd", "gamma": 4,
-    "gamma_min": "", "gamma_max": 16, "inner_gamma": "", "rounds": 2, "max_new_tokens": 40,
-    "temperature": 0.8, "top_k": 0, "top_p": 1, "min_p": 0, "typical_p": 1,
+    "gamma_min": "", "gamma_max": 16, "gamma_threshold": 0.4, "inner_gamma": "", "rounds": 2,
+    "max_new_tokens": 40, "temperature": 0.8, "top_k": 0, "top_p": 1, "min_p": 0, "typical_p": 1,
     "repetition_penalty": 1, "stop": "", "seed": "",
 }  # fmt: skip
 

@@ -44,6 +44,7 @@ PARTS: dict[str, Part] = {
     "first_token": Part(gpu_decoding.first_token, 70),
     "parity": Part(gpu_steps.parity, 50),
     "steps": Part(gpu_steps.steps, 60),
+    "sampling": Part(gpu_decoding.sampling, 15),
     "decoding": Part(gpu_decoding.decoding, 90),
     "transformers": Part(gpu_decoding.transformers, 90),
     "attention": Part(gpu_steps.attention, 20),
@@ -121,9 +122,39 @@ def run_parts(parts: Mapping[str, Part], lab: Lab, out: Path | None) -> Result:
     }
     for name, part in parts.items():
         report["parts"][name] = run_part(name, part, lab)
+        report["summary"] = summary(report["parts"], lab.names[-1])
         if out is not None:
             out.write_text(json.dumps(report, indent=2) + "\n", encoding="utf-8")
     return report
+
+
+def summary(parts: Mapping[str, Any], largest: str) -> dict[str, float | None]:
+    """What the largest shape comes to; None where a part that it needs is missing."""
+
+    def figure(name: str, *path: str) -> Any:
+        value = parts.get(name, {}).get("figures", {})
+        for key in path:
+            value = value.get(key, {})
+        return value or None
+
+    def ratio(above: float | None, below: float | None) -> float | None:
+        return above / below if above and below else None
+
+    plain = figure("decoding", largest, "autoregressive", "tpot_ms")
+    speedups = [
+        run["speedup"] for run in (figure("decoding", largest) or {}).values() if "speedup" in run
+    ]
+    return {
+        "autoregressive_tpot_ms": plain,
+        "over_weight_bytes_by_bandwidth": ratio(plain, figure("steps", largest, "floor_ms")),
+        "transformers_generate_over_ours": ratio(
+            figure("transformers", largest, "generate", "tpot_ms"), plain
+        ),
+        "best_speculative_speedup": max(speedups, default=None),
+        "loaded_to_first_token_seconds": figure(
+            "first_token", largest, "from_loaded_to_first_token_seconds"
+        ),
+    }
 
 
 def main(arguments: list[str] | None = None) -> int:

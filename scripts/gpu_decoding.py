@@ -6,8 +6,11 @@ import dataclasses
 import random
 import statistics
 import time
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from fastinfer.config import GammaConfig, SamplingConfig
@@ -110,6 +113,39 @@ def first_token(lab: Lab, figures: dict[str, Any]) -> None:
         }
 
 
+def sampling(lab: Lab, figures: dict[str, Any]) -> None:
+    """Microseconds of what a round does beside its forwards, by rows of logits.
+
+    `device_draw` is what a draw that leaves the law on the device would take.
+    """
+    vocab = lab.model(lab.names[0]).eager.vocab_size
+    rule = ResidualRule(0)
+    for rows in lab.sizes.blocks:
+        logits = torch.randn(rows, vocab, device=lab.device)
+        law = Law(SamplingConfig(temperature=1.0), num_prompt_tokens=1)
+        tokens = [1] * (rows + 1)
+        laws = law(logits, tokens)
+        work: dict[str, Callable[[], object]] = {
+            "law": partial(law, logits, tokens),
+            "draw": partial(rule.draw, laws[0], 0),
+            "device_draw": partial(_race, laws[0]),
+            "largest_probability": partial(_largest, laws[0]),
+            "laws_to_cpu": laws.cpu,
+        }
+        figures[f"{rows} rows"] = {
+            f"{name}_us": lab.median_ms(run) * 1000.0 for name, run in work.items()
+        }
+
+
+def _largest(law: Tensor) -> float:
+    return float(law.max())
+
+
+def _race(law: Tensor) -> int:
+    """An exponential race: a token of probability 0 never wins."""
+    return int((law / torch.empty_like(law, dtype=torch.float64).exponential_()).argmax())
+
+
 def decoding(lab: Lab, figures: dict[str, Any]) -> None:
     """TPOT of our loop: autoregressive, and speculative with planted acceptance."""
     draft, *targets = lab.names
@@ -136,7 +172,7 @@ def _usual(lab: Lab, target: Model, draft: Model | None, gamma: int) -> dict[str
 def transformers(lab: Lab, figures: dict[str, Any]) -> None:
     """`generate`, plain and assisted, on the same weights and prompts, greedy."""
     draft, *targets = lab.names
-    contenders = [(name, "generate", None) for name in lab.names]
+    contenders: list[tuple[str, str, str | None]] = [(name, "generate", None) for name in lab.names]
     contenders += [(name, f"assisted by {draft}", draft) for name in targets]
     for name, label, assistant in contenders:
         model = lab.model(name)

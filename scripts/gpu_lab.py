@@ -96,8 +96,8 @@ class Model:
     def step_bytes(self) -> int:
         """Weights that one step reads: all but the embedding, of which it reads a few rows."""
         embedding = self.theirs.get_input_embeddings().weight
-        total = sum(p.numel() * p.element_size() for p in self.theirs.parameters())
-        return total - embedding.numel() * embedding.element_size()
+        total: int = sum(p.nbytes for p in self.theirs.parameters()) - embedding.nbytes
+        return total
 
 
 class Lab:

@@ -143,4 +143,5 @@ def _sdpa(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
 
 def _products(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
     scores = query @ keys.transpose(-1, -2) * query.shape[-1] ** -0.5 + mask
-    return scores.softmax(-1, dtype=torch.float32).to(values.dtype) @ values
+    weights: Tensor = scores.softmax(-1, dtype=torch.float32).to(values.dtype)
+    return weights @ values

@@ -8,9 +8,13 @@ here waits for the device. It runs on a CPU as it is, which is where the tests p
 
 from __future__ import annotations
 
+import contextlib
+from contextlib import AbstractContextManager
+
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention import SDPBackend, sdpa_kernel
 
 from fastinfer.models.kv_cache import StaticKVCache
 from fastinfer.models.transformer import Block, Slots, TransformerDecoder
@@ -98,8 +102,19 @@ class StaticStep:
             strict=True,
         )
         slots = (Slots(_Writer(entries, places), keys, values) for entries, keys, values in layers)
-        logits = decoder.run(self._token_ids[:count], block, slots, count)
+        with _backends(decoder.device):
+            logits = decoder.run(self._token_ids[:count], block, slots, count)
         self._logits[:count].copy_(logits)
+
+
+def _backends(device: torch.device) -> AbstractContextManager[None]:
+    """Attention on a GPU is the memory-efficient one: the fused one that takes masks everywhere.
+
+    Flash attention takes none. cuDNN's takes some, but plans anew for every shape that it meets.
+    """
+    if device.type != "cuda":
+        return contextlib.nullcontext()
+    return sdpa_kernel([SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH])
 
 
 class _Writer:
@@ -127,10 +142,10 @@ class _Attention:
         """query [1, heads, n, head_dim]; keys and values [kv_heads, bucket, head_dim]."""
         _, heads, count, dim = query.shape
         kv_heads, bucket, _ = keys.shape
-        # The queries of a key head are its batch, and the keys are repeated for them without a
-        # copy (stride 0). With a mask, `enable_gqa` would leave only SDPA's slow plain backend,
-        # which does copy; this the memory-efficient one takes, the only fused one with masks. More
-        # rows for each key head would do too, but fewer heads keep fewer processors busy.
+        # Key heads become the batch, and the keys are repeated for their queries without a copy
+        # (stride 0): the memory-efficient backend refuses `enable_gqa`, and the plain one that
+        # would be left copies. To fold the queries into more rows of one head would do too, but
+        # fewer heads keep fewer processors busy.
         shape = (kv_heads, heads // kv_heads, -1, dim)
         attended = F.scaled_dot_product_attention(
             query.reshape(shape),

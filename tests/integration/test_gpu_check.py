@@ -68,6 +68,11 @@ def test_figures_agree_with_each_other(report: dict[str, Any]) -> None:
     for shape in report["parts"]["steps"]["figures"].values():
         for row in shape["steps"]:
             assert row["eager_over_graph"] == pytest.approx(row["eager_ms"] / row["graph_ms"])
+    speedups = [found["speedup"] for found in drafted]
+    summary = report["summary"]
+    assert summary["best_speculative_speedup"] == max(speedups)
+    assert summary["autoregressive_tpot_ms"] == plain["tpot_ms"]
+    assert all(value > 0 for value in summary.values())
     assert set(report["parts"]["transformers"]["figures"]["target"]) == {
         "generate", "assisted by draft"
     }  # fmt: skip
@@ -99,8 +104,10 @@ def test_a_part_that_fails_or_takes_too_long_loses_nothing(tmp_path: Path) -> No
 
     out = tmp_path / "out.json"
     parts = {"fails": Part(fails, 5), "hangs": Part(hangs, 0.2), "works": Part(works, 5)}
-    report = run_parts(parts, Lab(CPU, "tiny"), out)["parts"]
-    assert json.loads(out.read_text())["parts"] == report
+    whole = run_parts(parts, Lab(CPU, "tiny"), out)
+    report = whole["parts"]
+    assert json.loads(out.read_text()) == whole
+    assert set(whole["summary"].values()) == {None}
     assert report["fails"]["error"] == "RuntimeError: no such kernel"
     assert report["hangs"]["error"] == "OutOfTime: more than 0 s"
     assert [part["figures"] for part in report.values()] == [

@@ -109,7 +109,7 @@ class GraphedDecoder:
         """Point the step at the cache's end; graphs of tensors that were replaced are dropped."""
         cache.reserve(cache.num_entries() + count)
         table = self.decoder.rotary.reserve(max(cache.length + count, cache.capacity))
-        if self._storage is None:
+        if cache.storage is not self._storage or table is not self._table:
             self._storage, self._table = cache.storage, table
             self._graphs = Graphs(self._new_capture())
         self._step.move(cache.length, cache.num_entries())

@@ -23,7 +23,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from fastinfer.config import DecodeConfig, SamplingConfig
+from fastinfer.config import DecodeConfig, GammaConfig, SamplingConfig
 from fastinfer.engine import Engine
 from fastinfer.events import Role
 from fastinfer.models import layers
@@ -180,6 +180,7 @@ def test_any_order_of_blocks_and_rollbacks_equals_the_eager_forward(name: str) -
         wanted = chance.randint(1, len(part))
         expected = decoder.forward(part, eager, wanted)
         assert difference(graphed.forward(part, ours, wanted), expected) < TOLERANCE
+        assert ours.length == eager.length
         back = ours.length - chance.randint(0, min(3, len(part)))
         eager.rollback(back)
         ours.rollback(back)
@@ -260,9 +261,10 @@ def test_an_engine_over_graphs_writes_the_same_text_and_gives_the_storage_back(
     }
     captures = Captures()
     graphed = {role: GraphedDecoder(decoder, captures) for role, decoder in plain.items()}
+    constant = GammaConfig(policy="constant", initial=3)  # cost_aware looks at the clock
     config = DecodeConfig(
-        method=method, max_new_tokens=30, rule="coupled", ignore_eos=True,
-        sampling=SamplingConfig(seed=3),
+        method=method, max_new_tokens=30, rule="coupled", ignore_eos=True, gamma=constant,
+        inner_gamma=constant, sampling=SamplingConfig(seed=3),
     )  # fmt: skip
     texts, replays = [], []
     for decoders in (plain, graphed, graphed):

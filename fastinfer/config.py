@@ -103,7 +103,7 @@ class GammaConfig:
     that is lower.
     """
 
-    policy: GammaPolicy = "cost_aware"
+    policy: GammaPolicy = "aimd"
     initial: int = 4
     minimum: int | None = None
     maximum: int = 16

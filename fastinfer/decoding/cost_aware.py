@@ -10,8 +10,9 @@ a_i come from the draft's confidence, calibrated while running; the costs are me
 running. The verification's share is in the price because on a CPU a longer block costs more.
 
 Deviation from the idealised rule: the first round is a plain step (it measures what drafting has to
-beat) and the second drafts `initial` tokens. Where nothing pays, plain steps follow, with a probe
-of one token after 8, 16, 32, ... of them, since the text may turn easier.
+beat) and the next three draft `initial` tokens each, since a first round in a cold process is slow.
+Where nothing pays, plain steps follow, with a probe of one token after 8, 16, 32, ... of them,
+since the text may turn easier.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ MEMORY = 0.98  # per round: acceptance counts of 50 rounds ago weigh a third
 RATE_MEMORY = 0.95
 TIME_SHARE = 0.2  # of a new time in the running mean
 SPIKE = 3.0  # a time above this multiple of the mean is the machine's doing
+LEARNING_ROUNDS = 3
 FIRST_PROBE = 8
 LAST_PROBE = 64
 
@@ -73,10 +75,11 @@ class VerifyTimes:
 
     def __init__(self) -> None:
         self._known: dict[int, float] = {}
+        self._times: dict[int, RunningTime] = {}
 
     def add(self, num_drafted: int, ms: float) -> None:
         """One measurement."""
-        self._known[num_drafted] = _blend(self._known.get(num_drafted), ms)
+        self._known[num_drafted] = self._times.setdefault(num_drafted, RunningTime()).add(ms)
 
     def __contains__(self, num_drafted: int) -> bool:
         return num_drafted in self._known
@@ -97,10 +100,21 @@ class VerifyTimes:
         return max(ms, self._known.get(0, 0.0))
 
 
-def _blend(old: float | None, new: float) -> float:
-    if old is None:
-        return new
-    return old + TIME_SHARE * (min(new, SPIKE * old) - old)
+class RunningTime:
+    """A running mean that starts from the least of the first few and clips spikes."""
+
+    def __init__(self) -> None:
+        self.ms = 0.0
+        self._count = 0
+
+    def add(self, ms: float) -> float:
+        """Take in one time; returns the mean."""
+        self._count += 1
+        if self._count <= LEARNING_ROUNDS:
+            self.ms = ms if self._count == 1 else min(self.ms, ms)
+        else:
+            self.ms += TIME_SHARE * (min(ms, SPIKE * self.ms) - self.ms)
+        return self.ms
 
 
 class CostAwareGamma:
@@ -114,7 +128,8 @@ class CostAwareGamma:
         self.initial = config.initial
         self.acceptance = Calibration()
         self.verify = VerifyTimes()
-        self.draft_ms: float | None = None  # per drafted token
+        self._draft_time = RunningTime()  # per drafted token
+        self._drafted_rounds = 0
         self._tokens, self._ms = 0.0, 0.0  # of drafted rounds, fading
         self._plain_rounds = 0  # since the last drafted one
         self._probe_after = FIRST_PROBE
@@ -126,7 +141,7 @@ class CostAwareGamma:
             return self.maximum
         if 0 not in self.verify:
             return 0
-        if self.draft_ms is None or self._pays():
+        if self._learning or self._pays():
             return self.maximum
         return 1 if self._plain_rounds >= self._probe_after else 0
 
@@ -135,13 +150,15 @@ class CostAwareGamma:
         count = len(confidences)
         if count < self.minimum:
             return True
-        if self.draft_ms is None:
+        if self._learning:
             return count < self.initial
         if count == 0:
             return True  # `gamma` has decided that this round drafts
         reached = math.prod(self.acceptance.estimate(c) for c in confidences)
         extra = self.verify.at(count + 1) - self.verify.at(count)
-        return reached * self.acceptance.mean() > self._rate() * (self.draft_ms + max(0.0, extra))
+        return reached * self.acceptance.mean() > self._rate() * (
+            self._draft_time.ms + max(0.0, extra)
+        )
 
     def update(self, outcome: Outcome) -> None:
         """Learn acceptance, costs and the rate from a round."""
@@ -150,8 +167,9 @@ class CostAwareGamma:
         if n == 0:
             self._plain_rounds += 1
             return
-        paid = self.draft_ms is None or self._pays()
-        self.draft_ms = _blend(self.draft_ms, outcome.draft_ms / n)
+        paid = self._learning or self._pays()
+        self._drafted_rounds += 1
+        self._draft_time.add(outcome.draft_ms / n)
         self.acceptance.add(outcome.confidences, outcome.num_accepted)
         self._tokens = RATE_MEMORY * self._tokens + outcome.num_accepted + 1
         self._ms = RATE_MEMORY * self._ms + outcome.draft_ms + outcome.verify_ms
@@ -168,8 +186,12 @@ class CostAwareGamma:
         """
         a = self.acceptance.mean()
         expected = sum(a**k for k in range(gamma + 1))
-        cost = gamma * (self.draft_ms or 0.0) + self.verify.at(gamma)
+        cost = gamma * self._draft_time.ms + self.verify.at(gamma)
         return expected * self.verify.at(0) / cost
+
+    @property
+    def _learning(self) -> bool:
+        return self._drafted_rounds < LEARNING_ROUNDS
 
     def _pays(self) -> bool:
         """Whether any block size promises more than plain steps, or drafting has been doing so."""

@@ -42,7 +42,7 @@ English in the manner of old novels, and mean nothing by it.
 - Licence of the weights: Apache-2.0, as the project.
 - Tokenizer: byte-level BPE, {vocab:,} entries, id 0 ends a text. Context: 2,048 tokens.
 - Training: target from the text (Muon and AdamW); intermediate and draft from the target's law
-  (0.8) and the text (0.2). Windows of 256 tokens, in the last fifth 1,024 and then 2,048.
+  (0.8) and the text (0.2). Windows of 256 tokens, in the last fifth of 2,048.
   Seed {seed}, torch {torch}, {device}, {dtype}.
 """
 

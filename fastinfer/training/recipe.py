@@ -32,13 +32,13 @@ SHAPES = {
 class Recipe:
     """One training run: its length, its windows (in tokens) and its rates.
 
-    The last fifth sees windows of 1,024 and then 2,048 tokens: short windows are cheap on a CPU,
-    but a model that has never seen a long one is no use for long contexts.
+    The last fifth sees windows of 2,048 tokens: short windows are cheap on a CPU, but a model that
+    has never seen a long one is no use for long contexts.
     """
 
     tokens: int
     batch_tokens: int = 4096
-    windows: tuple[tuple[float, int], ...] = ((0.8, 256), (0.9, 1024), (1.0, CONTEXT))
+    windows: tuple[tuple[float, int], ...] = ((0.8, 256), (1.0, CONTEXT))
     flat_until: float = 0.5
     warmup_steps: int = 20
     final_rate: float = 0.03

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import gradio as gr
 from gradio.components import Component
 
-from fastinfer.config import DRAFT_KINDS, GAMMA_POLICIES, METHODS, RULES, GammaConfig
+from fastinfer.config import DRAFT_KINDS, GAMMA_POLICIES, METHODS, RULES
 from fastinfer.events import Role
 from fastinfer.ui.charts import live_charts
 from fastinfer.ui.form import FIELDS
@@ -97,7 +97,7 @@ def _drafting(roles: set[Role]) -> dict[str, Component]:
         with gr.Row():
             policy = gr.Dropdown(
                 list(GAMMA_POLICIES),
-                value=GammaConfig().policy,
+                value="additive",
                 label=FIELD_LABELS["gamma_policy"],
                 info="How γ moves.",
                 min_width=110,

@@ -125,9 +125,10 @@ def stored_dtypes(path: Path) -> set[str]:
 
 def test_the_report_shows_that_long_context_helps() -> None:
     report = json.loads((NANO / "training.json").read_text())
-    losses = list(report["heldout_loss"]["target"]["by_position"].values())
-    assert losses[-1] < losses[0]
-    assert losses[-1] <= min(losses[:-1]) + 0.02
+    losses = report["heldout_loss"]["target"]["by_position"]
+    early = [losses["0-64"], losses["64-256"]]
+    later = [loss for name, loss in losses.items() if name not in ("0-64", "64-256")]
+    assert max(later) < min(early)
 
 
 def test_drafts_agree_with_the_target(rounded: Engine) -> None:

@@ -59,7 +59,7 @@ def test_the_form_as_it_opens_is_a_good_request(config: dict[str, Any]) -> None:
     made = form_to_config(opened)
     assert made == DecodeConfig.from_mapping(
         {
-            "method": "cascade", "gamma_policy": "cost_aware", "max_new_tokens": 160,
+            "method": "cascade", "gamma_policy": "additive", "max_new_tokens": 160,
             "temperature": 0.8,
         }
     )  # fmt: skip

@@ -59,8 +59,8 @@ def test_windows_do_not_overlap_within_a_lap_and_depend_on_the_seed_only() -> No
 def test_the_last_fifth_sees_long_windows() -> None:
     recipe = Recipe(tokens=4096 * 100)
     lengths = [recipe.window_at(step)[0] for step in range(100)]
-    assert lengths == [256] * 80 + [1024] * 10 + [2048] * 10
-    assert [recipe.window_at(step)[1] for step in (0, 1, 80, 81, 90, 91)] == [0, 16, 0, 4, 0, 2]
+    assert lengths == [256] * 80 + [2048] * 20
+    assert [recipe.window_at(step)[1] for step in (0, 1, 80, 81, 99)] == [0, 16, 0, 2, 38]
 
 
 def test_the_rate_warms_up_stays_and_falls() -> None:

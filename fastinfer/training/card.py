@@ -127,6 +127,7 @@ def card(report: dict[str, Any], measured: dict[str, RunStats], num_texts: int, 
         "```",
         "",
         "A run that was stopped goes on from its last checkpoint when the same command is given.",
+        *(("", report["notes"]) if "notes" in report else ()),
         "",
     ]
     return "\n".join(lines)

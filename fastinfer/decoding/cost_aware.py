@@ -74,30 +74,32 @@ class VerifyTimes:
     """v(n): ms to verify n drafted tokens; straight lines between what was measured."""
 
     def __init__(self) -> None:
-        self._known: dict[int, float] = {}
         self._times: dict[int, RunningTime] = {}
 
     def add(self, num_drafted: int, ms: float) -> None:
         """One measurement."""
-        self._known[num_drafted] = self._times.setdefault(num_drafted, RunningTime()).add(ms)
+        self._times.setdefault(num_drafted, RunningTime()).add(ms)
 
     def __contains__(self, num_drafted: int) -> bool:
-        return num_drafted in self._known
+        return num_drafted in self._times
 
     def at(self, num_drafted: int) -> float:
         """The time for a block of this size, never less than a plain step's."""
-        known = sorted(self._known)
-        if num_drafted in self._known or len(known) == 1:
-            ms = self._known.get(num_drafted, self._known[known[0]])
-        else:
-            below = max((n for n in known if n < num_drafted), default=known[0])
-            above = min((n for n in known if n > num_drafted), default=known[-1])
-            if below == above:
-                below = known[0] if above == known[-1] else above
-                above = known[-1]
-            slope = (self._known[above] - self._known[below]) / (above - below)
-            ms = self._known[below] + max(0.0, slope) * (num_drafted - below)
-        return max(ms, self._known.get(0, 0.0))
+        plain = self._times[0].ms if 0 in self._times else 0.0
+        return max(plain, self._between(num_drafted))
+
+    def _between(self, num_drafted: int) -> float:
+        """On the line through the neighbours; outside them, through the first and the last."""
+        sizes = sorted(self._times)
+        below, above = sizes[0], sizes[-1]
+        if num_drafted in self._times or below == above:
+            return self._times.get(num_drafted, self._times[below]).ms
+        if below < num_drafted < above:
+            below = max(size for size in sizes if size < num_drafted)
+            above = min(size for size in sizes if size > num_drafted)
+        start = self._times[below].ms
+        slope = (self._times[above].ms - start) / (above - below)
+        return start + max(0.0, slope) * (num_drafted - below)
 
 
 class RunningTime:
@@ -107,14 +109,13 @@ class RunningTime:
         self.ms = 0.0
         self._count = 0
 
-    def add(self, ms: float) -> float:
-        """Take in one time; returns the mean."""
+    def add(self, ms: float) -> None:
+        """Take in one time."""
         self._count += 1
         if self._count <= LEARNING_ROUNDS:
             self.ms = ms if self._count == 1 else min(self.ms, ms)
         else:
             self.ms += TIME_SHARE * (min(ms, SPIKE * self.ms) - self.ms)
-        return self.ms
 
 
 class CostAwareGamma:

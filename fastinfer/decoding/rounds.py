@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fastinfer.decoding.protocols import Draft, LanguageModel, Outcome, Proposer
@@ -75,6 +76,7 @@ class Round:
         )
 
 
+@torch.inference_mode()
 def speculate(
     verifier: LanguageModel,
     proposer: Proposer,
@@ -97,7 +99,7 @@ def speculate(
     laws = laws_after(verifier, block, len(draft) + 1, law)
     verdict = rule.verify(laws, draft, len(tokens))
     accepted = verdict.num_accepted
-    own_prob = float(laws[accepted, verdict.token_id])
+    own_prob = float(laws.numpy()[accepted, verdict.token_id])
 
     # 3. Forget what was refused. The verifier's own token follows in the next pass.
     verifier.rollback(len(tokens) + accepted)

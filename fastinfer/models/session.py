@@ -48,7 +48,7 @@ class Session:
             self.decoder.forward(fresh[:PREFILL_BLOCK], self.cache, 1)
             fresh = fresh[PREFILL_BLOCK:]
         logits = self.decoder.forward(fresh, self.cache, num_logits)
-        return logits[:, : self.vocab_size]
+        return logits if logits.shape[-1] == self.vocab_size else logits[:, : self.vocab_size]
 
     def rollback(self, num_tokens: int) -> None:
         """Forget all but the first `num_tokens` tokens."""

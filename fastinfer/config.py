@@ -103,7 +103,7 @@ class GammaConfig:
     that is lower.
     """
 
-    policy: GammaPolicy = "aimd"
+    policy: GammaPolicy = "cost_aware"
     initial: int = 4
     minimum: int | None = None
     maximum: int = 16

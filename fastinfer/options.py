@@ -292,7 +292,13 @@ def _add_sampling_options(parser: argparse.ArgumentParser) -> None:
         ("--top-p", "P", "keep the most likely tokens that sum to P (default 1, off)"),
         ("--min-p", "P", "drop tokens below P times the most likely one's (default 0, off)"),
         ("--typical-p", "P", "keep the most typical tokens that sum to P (default 1, off)"),
-        ("--seed", "S", "repeats a run (default: a fresh one, shown at the end)"),
+        (
+            "--seed",
+            "S",
+            "repeats a run (default: a fresh one, shown at the end); under the residual rule with "
+            "--gamma-policy cost_aware block lengths follow the clock, so use another policy or "
+            "--rule coupled to repeat a text to the letter",
+        ),
     ):
         group.add_argument(option, metavar=metavar, help=text)
 

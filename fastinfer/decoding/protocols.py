@@ -15,12 +15,30 @@ from torch import Tensor
 from fastinfer.events import Origin, Role, Stage
 
 
+@dataclass(frozen=True, kw_only=True)
+class Compression:
+    """A cache was compressed: mean entries per layer and bytes, before and after."""
+
+    role: Role
+    entries_before: int
+    entries_after: int
+    bytes_before: int  # of the entries held
+    bytes_after: int
+    allocated_before: int  # of all that is kept in memory for them
+    allocated_after: int
+    compress_ms: float
+
+
 class LanguageModel(Protocol):
     """One model and its cache, for one request."""
 
     role: Role
     vocab_size: int  # real ids only; padded embedding rows are cut off
-    context: int  # longest sequence that it can read
+
+    @property
+    def context(self) -> int:
+        """Longest sequence that it can read; grows where compression makes places free again."""
+        ...
 
     @property
     def num_tokens(self) -> int:
@@ -46,6 +64,26 @@ class LanguageModel(Protocol):
 
     def cache_bytes(self) -> int:
         """Bytes of the entries held, keys and values of all layers."""
+        ...
+
+    def cache_allocated(self) -> int:
+        """Bytes kept in memory for the cache, spare room and whatever a press needs included."""
+        ...
+
+    def room_before_trigger(self, num_tokens: int) -> int:
+        """How many tokens may be committed after `num_tokens` before `maintain` must be called.
+
+        A round must not commit more: so a decision is always made at the same committed count,
+        whatever the rounds were. A very large number where nothing is to come.
+        """
+        ...
+
+    def maintain(self, tokens: Sequence[int]) -> Compression | None:
+        """Compress the cache if that is due; `tokens` is the committed sequence.
+
+        Called between rounds only. The cache then covers all but the last of `tokens`, none of
+        which will ever be rolled back.
+        """
         ...
 
 

@@ -23,3 +23,6 @@ PEERS: Mapping[str, str | None] = {
     "flashspec": "flashspec",
     "llama-cpp": "llama-cpp-python",
 }
+
+# Data sets that `ppl` and `download` know by a name.
+CORPORA = ("wikitext-2", "pg19")

@@ -35,7 +35,7 @@ ALLOWED = {
     "tokenizers": {"models", "training"},
     "safetensors": {"models", "training"},
     "datasets": {"evaluation"},
-    "huggingface_hub": {"models"},
+    "huggingface_hub": {"models", "evaluation"},
     "gradio": {"ui"},
     "plotly": {"ui", "evaluation"},
     "tqdm": {"training", "bench_cli"},

@@ -12,21 +12,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from fastinfer.events import Origin, Role, Stage
-
-
-@dataclass(frozen=True, kw_only=True)
-class Compression:
-    """A cache was compressed: mean entries per layer and bytes, before and after."""
-
-    role: Role
-    entries_before: int
-    entries_after: int
-    bytes_before: int  # of the entries held
-    bytes_after: int
-    allocated_before: int  # of all that is kept in memory for them
-    allocated_after: int
-    compress_ms: float
+from fastinfer.events import Compression, Origin, Role, Stage
 
 
 class LanguageModel(Protocol):

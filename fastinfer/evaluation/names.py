@@ -26,3 +26,5 @@ PEERS: Mapping[str, str | None] = {
 
 # Data sets that `ppl` and `download` know by a name.
 CORPORA = ("wikitext-2", "pg19")
+
+UNCOMPRESSED = "uncompressed"  # the whole cache, which presses are compared with

@@ -16,7 +16,8 @@ from dataset_hub import serving
 from datasets import Dataset
 
 from fastinfer.config import ConfigError
-from fastinfer.evaluation.corpora import Document, hub_corpora, read_corpus, read_parquet
+from fastinfer.evaluation.corpora import read_corpus, read_parquet
+from fastinfer.evaluation.windows import Document
 
 ROOT = Path(__file__).resolve().parents[2]
 BOOKS = {
@@ -95,7 +96,7 @@ def test_a_script_repository_has_no_parquet_and_is_refused_in_a_sentence(tmp_pat
     with serving("deepmind/pg19", "refs/convert/parquet", {"pg19.py": b"raise"}) as hub:
         done = in_process("pg19", tmp_path, HF_ENDPOINT=hub.address)
     assert done.returncode != 0
-    assert "ConfigError: corpus: deepmind/pg19 in" in done.stderr.splitlines()[-1]
+    assert "ConfigError: corpus: pg19 in" in done.stderr.splitlines()[-1]
 
 
 @pytest.mark.integration
@@ -133,7 +134,7 @@ def test_a_local_parquet_repository_reads_as_the_hubs(
     for part, start in enumerate((0, 1)):
         rows = {name: column[start : start + 1] for name, column in BOOKS.items()}
         (folder / f"000{part}.parquet").write_bytes(parquet(rows))
-    assert read_parquet(hub_corpora()["pg19"], tmp_path / "pg19") == [
+    assert read_parquet("pg19", tmp_path / "pg19") == [
         Document(name="Emma", text=BOOKS["text"][0]),
         Document(name="Walden", text=BOOKS["text"][1]),
     ]
@@ -146,8 +147,8 @@ def test_a_broken_download_is_refused_in_a_sentence(
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     (tmp_path / "test").mkdir()
     (tmp_path / "test" / "0000.parquet").write_bytes(content)
-    with pytest.raises(ConfigError, match="can't be read .* fetch it again"):
-        read_parquet(hub_corpora()["pg19"], tmp_path)
+    with pytest.raises(ConfigError, match=r"can't be read .* fetch it again"):
+        read_parquet("pg19", tmp_path)
 
 
 # --- files ----------------------------------------------------------------------------------------

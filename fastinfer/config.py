@@ -11,13 +11,24 @@ from typing import Any, Literal, get_args
 Method = Literal["autoregressive", "speculative", "cascade"]
 GammaPolicy = Literal["cost_aware", "confidence", "aimd", "additive", "constant"]
 Rule = Literal["residual", "coupled"]
-DraftKind = Literal["model", "prompt-lookup"]
+DraftKind = Literal["model", "prompt-lookup", "self"]
+IntermediateKind = Literal["model", "self"]
+PressName = Literal[
+    "streaming", "knorm", "snapkv", "tova", "observed", "expected_attention", "keydiff", "hybrid",
+    "pyramid", "random",
+]  # fmt: skip
+PressRole = Literal["target", "intermediate", "draft"]
+Positions = Literal["original", "in_cache"]
 Dtype = Literal["auto", "float32", "bfloat16"]
 
 METHODS: tuple[str, ...] = get_args(Method)
 GAMMA_POLICIES: tuple[str, ...] = get_args(GammaPolicy)
 RULES: tuple[str, ...] = get_args(Rule)
 DRAFT_KINDS: tuple[str, ...] = get_args(DraftKind)
+INTERMEDIATE_KINDS: tuple[str, ...] = get_args(IntermediateKind)
+PRESS_NAMES: tuple[str, ...] = get_args(PressName)
+PRESS_ROLES: tuple[str, ...] = get_args(PressRole)
+POSITIONS: tuple[str, ...] = get_args(Positions)
 DTYPES: tuple[str, ...] = get_args(Dtype)
 
 # One rule under two names: arXiv:2211.17192 (Google) and arXiv:2302.01318 (DeepMind).
@@ -26,6 +37,7 @@ RULE_ALIASES = {"google": "residual", "deepmind": "residual"}
 MAX_GAMMA = 64
 MAX_STOPS = 16
 MAX_SEED = 2**63 - 1
+DEFAULT_RATIO = 0.5
 
 
 class ConfigError(ValueError):
@@ -130,17 +142,88 @@ class GammaConfig:
             return self.minimum
         return min(self.initial, DEFAULT_FLOORS[self.policy])
 
+    @property
+    def largest(self) -> int:
+        """The largest block that the policy ever asks for."""
+        return self.initial if self.policy == "constant" else self.maximum
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompressionConfig:
+    """Which KV entries are dropped, of which models, and when.
+
+    How many stay: `compression_ratio` is the fraction of all tokens read so far that is removed
+    (0.5 where neither is given), `max_cache_tokens` a number of entries. When: after the prompt,
+    and with `interval` also while decoding: each time that so many more tokens are committed, or
+    with `max_cache_tokens` each time that the cache holds so many entries too many.
+
+    Positions: under `original` kept keys and new tokens have their places in the sequence; under
+    `in_cache` their places in the cache, so generation may pass the context that the model was
+    trained on (StreamingLLM, arXiv:2309.17453). Raises `ConfigError` naming the flat field.
+    """
+
+    press: PressName
+    compression_ratio: float | None = None
+    max_cache_tokens: int | None = None
+    interval: int | None = None  # None: after the prompt only
+    apply_to: tuple[PressRole, ...] = ("target",)
+    positions: Positions = "original"
+    num_sinks: int = 4
+
+    def __post_init__(self) -> None:
+        _choice("press", self.press, PRESS_NAMES)
+        if self.compression_ratio is None and self.max_cache_tokens is None:
+            object.__setattr__(self, "compression_ratio", DEFAULT_RATIO)
+        if self.compression_ratio is not None:
+            _number(
+                "compression_ratio", self.compression_ratio, "from 0 to below 1",
+                lambda v: 0 <= v < 1,
+            )  # fmt: skip
+        if self.max_cache_tokens is not None:
+            _integer("max_cache_tokens", self.max_cache_tokens, 1)
+            if self.compression_ratio is not None:
+                raise ConfigError("max_cache_tokens", "can't be given with a compression_ratio")
+        if self.interval is not None:
+            _integer("press_interval", self.interval, 1)
+        if not isinstance(self.apply_to, tuple) or not self.apply_to:
+            raise ConfigError("press_on", f"must list one or more of {', '.join(PRESS_ROLES)}")
+        for role in self.apply_to:
+            _choice("press_on", role, PRESS_ROLES)
+        _choice("press_positions", self.positions, POSITIONS)
+        _integer("press_sinks", self.num_sinks, 0)
+        if self.press == "pyramid" and self.positions == "in_cache":
+            raise ConfigError(
+                "press_positions",
+                "must be original with pyramid, whose layers hold different numbers of entries",
+            )
+
+    @property
+    def drops(self) -> bool:
+        """Whether anything is ever dropped: a ratio of 0 removes nothing."""
+        return self.compression_ratio != 0
+
+
+# What a model drafts over for itself where no press is set for that role: without one it would cost
+# as much a token as it saves.
+SELF_COMPRESSION = CompressionConfig(
+    press="streaming", interval=64, apply_to=("intermediate", "draft")
+)
+
 
 @dataclass(frozen=True, kw_only=True)
 class DecodeConfig:
     """One request, prompt aside.
 
     `gamma` is the block that the target verifies. In a cascade `inner_gamma` is the block that the
-    intermediate verifies, and at most `rounds` such blocks make up one for the target.
+    intermediate verifies, and at most `rounds` such blocks make up one for the target. A `draft` or
+    `intermediate` that is "self" is the target's own weights over a compressed cache of its own
+    (TriForce's middle tier, arXiv:2404.11912), which changes nothing in the law of the output.
+    `shadow_every` n asks in every n-th round of a lossy run what the full cache would have said.
     """
 
     method: Method = "speculative"
     draft: DraftKind = "model"
+    intermediate: IntermediateKind = "model"
     rule: Rule = "residual"
     max_new_tokens: int = 128
     min_new_tokens: int = 0
@@ -151,14 +234,18 @@ class DecodeConfig:
     inner_gamma: GammaConfig = field(default_factory=GammaConfig)
     rounds: int = 2
     use_cache: bool = True
+    compression: CompressionConfig | None = None
+    shadow_every: int = 0  # 0 is off
 
     def __post_init__(self) -> None:
         _choice("method", self.method, METHODS)
         _choice("draft", self.draft, DRAFT_KINDS)
+        _choice("intermediate", self.intermediate, INTERMEDIATE_KINDS)
         _choice("rule", self.rule, RULES)
         _integer("max_new_tokens", self.max_new_tokens, 1)
         _integer("min_new_tokens", self.min_new_tokens, 0)
         _integer("rounds", self.rounds, 1, MAX_GAMMA)
+        _integer("shadow_every", self.shadow_every, 0)
         for name in ("ignore_eos", "use_cache"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(name, f"must be true or false, not {getattr(self, name)!r}")
@@ -172,14 +259,61 @@ class DecodeConfig:
             raise ConfigError("stop", "must not hold an empty text; leave it out for no stop text")
         if len(self.stop) > MAX_STOPS:
             raise ConfigError("stop", f"must hold at most {MAX_STOPS} texts, not {len(self.stop)}")
+        self._check_compression()
+
+    def _check_compression(self) -> None:
+        if not self.use_cache:
+            if self.compression is not None:
+                raise ConfigError("press", "needs the cache; leave use_cache on")
+            if "self" in (self.draft, self.intermediate):
+                raise ConfigError("draft", "self needs the cache; leave use_cache on")
+        press = self.compression
+        if press is None or press.max_cache_tokens is None:
+            return
+        least = press.num_sinks + self.num_recent
+        if press.max_cache_tokens < least:
+            raise ConfigError(
+                "max_cache_tokens",
+                f"must be {least} or more: press_sinks and one block of gamma are always kept",
+            )
+
+    @property
+    def num_recent(self) -> int:
+        """Newest entries that no press drops: the longest block and the verifier's own token."""
+        return max(self.gamma.largest, self.inner_gamma.largest) + 1
+
+    def compression_of(self, role: str) -> CompressionConfig | None:
+        """What compresses this role's cache, if anything does."""
+        if self.compression is not None and role in self.compression.apply_to:
+            return self.compression
+        kinds: dict[str, str] = {"draft": self.draft, "intermediate": self.intermediate}
+        return SELF_COMPRESSION if kinds.get(role) == "self" else None
+
+    @property
+    def lossless(self) -> bool:
+        """Whether the output follows the law of the target with its whole cache."""
+        press = self.compression_of("target")
+        return press is None or not press.drops
+
+    @property
+    def lossless_reason(self) -> str:
+        """Why, in one sentence without a full stop."""
+        press = self.compression_of("target")
+        if press is not None and press.drops:
+            return f"{press.press} drops entries of the target's own cache"
+        if self.compression is not None and self.compression.drops:
+            return "presses act on drafting models only; the target keeps its whole cache"
+        return "the text follows the target's own law"
 
     @classmethod
     def from_mapping(cls, values: Mapping[str, Any]) -> DecodeConfig:
         """A config from flat names, as forms, JSON bodies and argv give them.
 
-        Flat names: the fields of `DecodeConfig` and `SamplingConfig`, and `gamma`, `gamma_policy`,
-        `gamma_min`, `gamma_max`, `gamma_threshold`, `inner_gamma`. `stop` may be one text or a
-        list. None means "not given". Raises `ConfigError` for an unknown name or a bad value.
+        Flat names: the fields of `DecodeConfig` and `SamplingConfig`; `gamma`, `gamma_policy`,
+        `gamma_min`, `gamma_max`, `gamma_threshold`, `inner_gamma`; `press`, `compression_ratio`,
+        `max_cache_tokens`, `press_interval`, `press_on`, `press_positions`, `press_sinks`. `stop`
+        may be one text or a list, `press_on` a list or roles with commas between. None means "not
+        given". Raises `ConfigError` for an unknown name or a bad value.
         """
         given = {name: value for name, value in values.items() if value is not None}
         unknown = sorted(set(given) - set(FLAT_FIELDS))
@@ -200,12 +334,14 @@ class DecodeConfig:
         inner = given.pop("inner_gamma", None)
         inner_gamma = dict(gamma) if inner is None else {**gamma, "initial": inner}
         sampling = {name: given.pop(name) for name in _SAMPLING_FIELDS if name in given}
+        compression = {key: given.pop(flat) for key, flat in _PRESS_FIELDS.items() if flat in given}
         return cls(
             stop=tuple(stops),
             rule=rule,
             sampling=SamplingConfig(**sampling),
             gamma=GammaConfig(**gamma),
             inner_gamma=_inner_gamma(inner_gamma),
+            compression=_compression(compression),
             **given,
         )
 
@@ -218,6 +354,9 @@ class DecodeConfig:
         flat |= {name: getattr(self.sampling, name) for name in _SAMPLING_FIELDS}
         flat |= {flat_name: getattr(self.gamma, key) for key, flat_name in _GAMMA_FIELDS.items()}
         flat["inner_gamma"] = self.inner_gamma.initial
+        flat |= {name: getattr(self.compression, key, None) for key, name in _PRESS_FIELDS.items()}
+        if self.compression is not None:
+            flat["press_on"] = list(self.compression.apply_to)
         return flat
 
 
@@ -231,6 +370,21 @@ def _inner_gamma(values: Mapping[str, Any]) -> GammaConfig:
         ) from None
 
 
+def _compression(values: Mapping[str, Any]) -> CompressionConfig | None:
+    """None without a press; options of a press that is not there are refused by name."""
+    if not values:
+        return None
+    if "press" not in values:
+        field = _PRESS_FIELDS[next(iter(values))]
+        raise ConfigError(field, f"needs a press: one of {', '.join(PRESS_NAMES)}")
+    roles = values.get("apply_to", ("target",))
+    if isinstance(roles, str):
+        roles = [role.strip() for role in roles.split(",")]
+    return CompressionConfig(
+        **{**values, "apply_to": tuple(roles) if isinstance(roles, (list, tuple)) else roles}
+    )
+
+
 _SAMPLING_FIELDS = tuple(f.name for f in dataclasses.fields(SamplingConfig))
 _GAMMA_FIELDS = {
     "policy": "gamma_policy",
@@ -239,8 +393,20 @@ _GAMMA_FIELDS = {
     "maximum": "gamma_max",
     "threshold": "gamma_threshold",
 }
+_PRESS_FIELDS = {
+    "press": "press",
+    "compression_ratio": "compression_ratio",
+    "max_cache_tokens": "max_cache_tokens",
+    "interval": "press_interval",
+    "apply_to": "press_on",
+    "positions": "press_positions",
+    "num_sinks": "press_sinks",
+}
 _PLAIN_FIELDS = (
-    "method", "draft", "rule", "max_new_tokens", "min_new_tokens", "stop", "ignore_eos", "rounds",
-    "use_cache",
+    "method", "draft", "intermediate", "rule", "max_new_tokens", "min_new_tokens", "stop",
+    "ignore_eos", "rounds", "use_cache", "shadow_every",
 )  # fmt: skip
-FLAT_FIELDS = (*_PLAIN_FIELDS, *_SAMPLING_FIELDS, *_GAMMA_FIELDS.values(), "inner_gamma")
+FLAT_FIELDS = (
+    *_PLAIN_FIELDS, *_SAMPLING_FIELDS, *_GAMMA_FIELDS.values(), "inner_gamma",
+    *_PRESS_FIELDS.values(),
+)  # fmt: skip

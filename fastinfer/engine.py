@@ -29,11 +29,14 @@ from fastinfer.decoding.proposers import (
 from fastinfer.decoding.protocols import GammaController, Proposer
 from fastinfer.decoding.sampling import Law
 from fastinfer.decoding.verification import CoupledRule, ResidualRule, Rule
-from fastinfer.events import Event, Finished, Role, Started, Step
+from fastinfer.events import Event, Finished, Role, Shadow, Started, Step
 from fastinfer.metrics import RunStats
+from fastinfer.models.base import Decoder
+from fastinfer.models.compression import plan_for
 from fastinfer.models.loading import LoadedModels, load_models
 from fastinfer.models.session import Session
-from fastinfer.steps import StepWriter
+from fastinfer.models.shadow import ShadowMeter
+from fastinfer.steps import CacheSize, StepWriter
 
 MAX_RANDOM_SEED = 2**31
 
@@ -105,6 +108,7 @@ class Engine:
                     f"{config.method} needs a model for the role {role.value}; loaded are "
                     f"{', '.join(self.info.models)}",
                 )
+        self._check_presses(config)
         ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
         if len(ids) >= self.info.context:
             raise ConfigError(
@@ -113,6 +117,26 @@ class Engine:
                 "one must be left for the answer",
             )
         return ids
+
+    def _check_presses(self, config: DecodeConfig) -> None:
+        """Refuse a press that a model can't have, or a budget that its context can't hold."""
+        for role in (*roles_of(config), *own_weights(config)):
+            plan = plan_for(config, role)
+            if plan is None:
+                continue
+            decoder = self._decoder(role, config)
+            decoder.check_press(plan.press, plan.in_cache)
+            most = decoder.context - (plan.interval or 0) - 2
+            if plan.in_cache and plan.budget is not None and plan.budget > most:
+                raise ConfigError(
+                    "max_cache_tokens",
+                    f"must be at most {most} here: with press_interval it has to stay inside the "
+                    f"{decoder.context} places that {decoder.name} knows",
+                )
+
+    def _decoder(self, role: Role, config: DecodeConfig) -> Decoder:
+        """Whose weights play a role: with "self" the target's."""
+        return self._models.decoders[Role.TARGET if role in own_weights(config) else role]
 
     def encode(self, text: str) -> list[int]:
         """Token ids, with what the tokenizer puts in front of a text."""
@@ -160,9 +184,12 @@ class Engine:
             num_prompt_tokens=len(ids),
             max_new_tokens=config.max_new_tokens,
             seed=config.sampling.seed,
-            models={role: self.info.models[role] for role in roles_of(config)},
+            models={role: self.info.models[role] for role in roles_of(config)}
+            | {role: f"{self.info.models[Role.TARGET]} (self)" for role in own_weights(config)},
             dtype=self.info.dtype,
             device=self.info.device,
+            lossless=config.lossless,
+            lossless_reason=config.lossless_reason,
             options=config.to_mapping(),
         )
 
@@ -175,12 +202,21 @@ class Engine:
             writer = StepWriter(self._decode, ids, config)
             target = self._session(Role.TARGET, config)
             rounds = self._rounds(target, ids, config, writer)
-        reported = [target, *rounds.proposer.models]
+            shadow = self._shadow(target, ids, config)
+        reported = (target, *rounds.proposer.models)
         while True:
             with clock:
                 committed = next(rounds.iterator)
-                cache = {m.role: (m.cache_tokens(), m.cache_bytes()) for m in reported}
-                writer.add(committed, cache, clock.elapsed_ms)
+            compared = None if shadow is None else shadow.add(committed)
+            with clock:
+                cache = {
+                    m.role: CacheSize(
+                        tokens=m.cache_tokens(), bytes=m.cache_bytes(),
+                        allocated=m.cache_allocated(),
+                    )
+                    for m in reported
+                }  # fmt: skip
+                writer.add(committed, cache, clock.elapsed_ms, compared)
             yield from writer.ready()
             if committed.reason is not None:
                 break
@@ -197,8 +233,17 @@ class Engine:
         return str(backend.decode(ids, skip_special_tokens=True))
 
     def _session(self, role: Role, config: DecodeConfig) -> Session:
-        models = self._models
-        return Session(models.decoders[role], role, models.vocab_size, config.use_cache)
+        return Session(
+            self._decoder(role, config), role, self._models.vocab_size, config.use_cache,
+            plan_for(config, role),
+        )  # fmt: skip
+
+    def _shadow(self, target: Session, ids: list[int], config: DecodeConfig) -> _Shadow | None:
+        """None where nothing is lost or nobody asked."""
+        if config.lossless or not config.shadow_every:
+            return None
+        full = Session(target.decoder, Role.TARGET, target.vocab_size)
+        return _Shadow(ShadowMeter(target, full, config.shadow_every), ids, self._turn)
 
     def _rounds(
         self, target: Session, ids: list[int], config: DecodeConfig, writer: StepWriter
@@ -247,15 +292,44 @@ class Engine:
 
 
 def roles_of(config: DecodeConfig) -> tuple[Role, ...]:
-    """The roles that a configuration needs a model for."""
+    """The roles that a configuration needs a model of its own for."""
     drafts = (Role.DRAFT,) if config.draft == "model" else ()
+    middle = (Role.INTERMEDIATE,) if config.intermediate == "model" else ()
     match config.method:
         case "autoregressive":
             return (Role.TARGET,)
         case "speculative":
             return (*drafts, Role.TARGET)
         case "cascade":
-            return (*drafts, Role.INTERMEDIATE, Role.TARGET)
+            return (*drafts, *middle, Role.TARGET)
+
+
+def own_weights(config: DecodeConfig) -> tuple[Role, ...]:
+    """The roles that the target's own weights play, over a cache of their own."""
+    draft = (Role.DRAFT,) if config.draft == "self" else ()
+    middle = (Role.INTERMEDIATE,) if config.intermediate == "self" else ()
+    match config.method:
+        case "autoregressive":
+            return ()
+        case "speculative":
+            return draft
+        case "cascade":
+            return (*draft, *middle)
+
+
+class _Shadow:
+    """Follows the committed tokens for a shadow meter. Its time is on nobody's clock."""
+
+    def __init__(self, meter: ShadowMeter, prompt: list[int], turn: threading.Lock) -> None:
+        self._meter = meter
+        self._tokens = list(prompt)
+        self._turn = turn
+
+    def add(self, committed: Committed) -> Shadow | None:
+        """A round; what the comparison gave, if it is the turn of one."""
+        self._tokens.extend(committed.round.token_ids[: committed.num_tokens])
+        with self._turn:
+            return self._meter.measure(committed.index, self._tokens, committed.num_tokens)
 
 
 @dataclass(frozen=True)

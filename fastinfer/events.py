@@ -66,8 +66,23 @@ class Stage:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Shadow:
+    """What the full cache would have said at the positions of one round of a lossy run.
+
+    Laws as the models give them, before temperature and filters.
+    """
+
+    num_positions: int
+    kl_nats: float  # mean of KL(full cache || compressed cache)
+    top1_agreement: float  # share of positions where both like the same token best
+
+
+@dataclass(frozen=True, kw_only=True)
 class Started:
-    """The request is taken. `models` maps each role in use to its name."""
+    """The request is taken. `models` maps each role in use to its name.
+
+    `lossless` says whether the text follows the law of the target with its whole cache.
+    """
 
     method: str
     rule: str
@@ -78,6 +93,7 @@ class Started:
     dtype: str
     device: str
     lossless: bool = True
+    lossless_reason: str = ""
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
@@ -100,6 +116,30 @@ class Step:
     elapsed_ms: float  # since the request began
     cache_tokens: dict[Role, int]  # entries held per layer
     cache_bytes: dict[Role, int]  # bytes of those entries
+    # Bytes kept in memory for them: spare room too, and queries that a press will ask for.
+    cache_allocated: dict[Role, int] = dataclasses.field(default_factory=dict)
+    shadow: Shadow | None = None  # in the rounds that a lossy run compares
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compression:
+    """A cache was compressed. Entries per layer (their mean where layers differ), and bytes."""
+
+    role: Role
+    entries_before: int
+    entries_after: int
+    bytes_before: int  # of the entries held
+    bytes_after: int
+    allocated_before: int  # of all that is kept in memory for them
+    allocated_after: int
+    compress_ms: float  # inside the time of the step that follows
+
+
+@dataclass(frozen=True, kw_only=True)
+class Compressed(Compression):
+    """The event of it: it came after step `after_step`, and before the next."""
+
+    after_step: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +152,9 @@ class Finished:
     elapsed_ms: float
 
 
-Event = Started | Step | Finished
+Event = Started | Step | Compressed | Finished
 
-_TYPES = {Started: "started", Step: "step", Finished: "finished"}
+_TYPES = {Started: "started", Step: "step", Compressed: "compressed", Finished: "finished"}
 
 
 def to_json(event: Event) -> dict[str, Any]:

@@ -7,12 +7,23 @@ Acceptance = accepted / tested. Mean accepted length = committed / target passes
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from dataclasses import dataclass, field
 from typing import Any
 
-from fastinfer.events import Event, Finished, Origin, Role, Stage, Started, Step
+from fastinfer.events import (
+    Compressed,
+    Event,
+    Finished,
+    Origin,
+    Role,
+    Shadow,
+    Stage,
+    Started,
+    Step,
+)
 
 
 @dataclass
@@ -94,6 +105,10 @@ class RunStats:
     blocks: dict[int, list[tuple[float, float]]] = field(default_factory=dict)
     cache_tokens: dict[Role, int] = field(default_factory=dict)
     cache_bytes: dict[Role, int] = field(default_factory=dict)
+    cache_allocated: dict[Role, int] = field(default_factory=dict)
+    compressions: Counter[Role] = field(default_factory=Counter)
+    compress_ms: float = 0.0
+    shadows: list[Shadow] = field(default_factory=list)
 
     def add(self, event: Event) -> None:
         """Take in one event."""
@@ -102,6 +117,9 @@ class RunStats:
                 self.started = event
             case Step():
                 self._add_step(event)
+            case Compressed():
+                self.compressions[event.role] += 1
+                self.compress_ms += event.compress_ms
             case Finished():
                 self.finished = event
 
@@ -109,6 +127,9 @@ class RunStats:
         self.num_tokens += len(step.tokens)
         self.origins.update(token.origin for token in step.tokens)
         self.cache_tokens, self.cache_bytes = step.cache_tokens, step.cache_bytes
+        self.cache_allocated = step.cache_allocated
+        if step.shadow is not None:
+            self.shadows.append(step.shadow)
         self.last_ms = step.elapsed_ms
         if self.first_ms is None:
             self.first_ms = step.elapsed_ms
@@ -146,6 +167,19 @@ class RunStats:
         later = self.num_tokens - self.first_burst
         return later / self.num_rounds if self.num_rounds else None
 
+    @property
+    def shadow(self) -> Shadow | None:
+        """All comparisons with the full cache as one, weighted by positions; None without any."""
+        positions = sum(each.num_positions for each in self.shadows)
+        if not positions:
+            return None
+        return Shadow(
+            num_positions=positions,
+            kl_nats=sum(s.kl_nats * s.num_positions for s in self.shadows) / positions,
+            top1_agreement=sum(s.top1_agreement * s.num_positions for s in self.shadows)
+            / positions,
+        )
+
     def to_mapping(self) -> dict[str, Any]:
         """The figures, JSON-ready."""
         return {
@@ -161,5 +195,9 @@ class RunStats:
             "stages": {role.value: counts.to_mapping() for role, counts in self.stages.items()},
             "cache_tokens": {role.value: n for role, n in self.cache_tokens.items()},
             "cache_bytes": {role.value: n for role, n in self.cache_bytes.items()},
+            "cache_allocated": {role.value: n for role, n in self.cache_allocated.items()},
+            "compressions": {role.value: n for role, n in self.compressions.items()},
+            "compress_ms": self.compress_ms,
+            "shadow": None if self.shadow is None else dataclasses.asdict(self.shadow),
             "finish_reason": self.finished.reason if self.finished else None,
         }

@@ -7,7 +7,6 @@ page and HTTP refuse the same values in the same words.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import sys
 from collections.abc import Sequence
@@ -16,22 +15,27 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from fastinfer import __version__
+from fastinfer.argv import number
 from fastinfer.bench_options import add_commands
 from fastinfer.config import (
     DRAFT_KINDS,
     DTYPES,
     GAMMA_POLICIES,
+    INTERMEDIATE_KINDS,
     METHODS,
     RULES,
     ConfigError,
     DecodeConfig,
 )
+from fastinfer.ppl_options import add_ppl
+from fastinfer.press_options import PRESS_NUMBERS, PRESS_TEXTS, add_press_options
 
-_TEXTS = ("method", "rule", "gamma_policy", "stop")  # options that are no numbers
+_TEXTS = ("method", "rule", "gamma_policy", "stop", *PRESS_TEXTS)  # options that are no numbers
 _NUMBERS = (
     "max_new_tokens", "min_new_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p",
     "repetition_penalty", "presence_penalty", "frequency_penalty", "seed",
     "gamma", "gamma_min", "gamma_max", "gamma_threshold", "inner_gamma", "rounds",
+    *PRESS_NUMBERS,
 )  # fmt: skip
 
 
@@ -52,7 +56,7 @@ def model_choice(args: argparse.Namespace) -> ModelChoice:
     return ModelChoice(
         preset=args.preset,
         target=args.target,
-        intermediate=args.intermediate,
+        intermediate=None if args.intermediate in INTERMEDIATE_KINDS else args.intermediate,
         draft=_draft(args)[1],
         dtype=args.dtype,
         device=args.device,
@@ -62,10 +66,12 @@ def model_choice(args: argparse.Namespace) -> ModelChoice:
 def decode_config(args: argparse.Namespace) -> DecodeConfig:
     """The request that argv asks for; raises `ConfigError`."""
     values: dict[str, Any] = {name: getattr(args, name) for name in _TEXTS}
-    values |= {name: _number(getattr(args, name)) for name in _NUMBERS}
+    given = {name: getattr(args, name) for name in _NUMBERS}
+    values |= {name: number(text) for name, text in given.items() if text is not None}
     values["ignore_eos"] = True if args.ignore_eos else None
     values["use_cache"] = False if args.no_cache else None
     values["draft"] = _draft(args)[0]
+    values["intermediate"] = args.intermediate if args.intermediate in INTERMEDIATE_KINDS else None
     for stop in args.stop or ():
         _require_utf8("stop", stop)
     return DecodeConfig.from_mapping(values)
@@ -91,16 +97,6 @@ def read_prompt(args: argparse.Namespace) -> str:
     except UnicodeDecodeError as error:
         raise ConfigError("prompt_file", "must be a text in UTF-8") from error
     return text.removesuffix("\n").removesuffix("\r")  # an editor's last line break is not meant
-
-
-def _number(text: str | None) -> int | float | str | None:
-    """The number that a text spells, or the text itself, for the config to refuse by name."""
-    if text is None:
-        return None
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(text)
-    return text
 
 
 def _draft(args: argparse.Namespace) -> tuple[str | None, str | None]:
@@ -161,7 +157,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_model_options(generate)
     _add_draft_options(generate)
     _add_sampling_options(generate)
+    add_press_options(generate)
     add_commands(new)
+    add_ppl(new)
     return parser
 
 
@@ -210,11 +208,16 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--target", "--target_model_name", metavar="NAME", help="the model whose text you want"
     )
-    group.add_argument("--intermediate", metavar="NAME", help="the middle model of a cascade")
+    group.add_argument(
+        "--intermediate",
+        metavar="NAME",
+        help="the middle model of a cascade; self is the target over a compressed cache",
+    )
     group.add_argument(
         "--draft",
         metavar="DRAFT",
-        help="who drafts: model (default), prompt-lookup, or the NAME of another draft model",
+        help="who drafts: model (default), prompt-lookup, self (the target over a compressed "
+        "cache of its own; --press with --press-on draft sets which), or the NAME of another model",
     )
     group.add_argument("--approx_model_name", metavar="NAME", help="the same as --draft NAME")
     group.add_argument(

@@ -5,11 +5,21 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 from fastinfer.config import DecodeConfig
 from fastinfer.decoding.loop import Committed
-from fastinfer.events import Role, Step, Token
+from fastinfer.events import Compressed, Role, Shadow, Step, Token
 from fastinfer.text import StopText, StreamDecoder
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheSize:
+    """What one model's cache holds after a round."""
+
+    tokens: int  # entries per layer
+    bytes: int  # of those entries
+    allocated: int  # bytes kept in memory for them
 
 
 class StepWriter:
@@ -24,7 +34,8 @@ class StepWriter:
         self._min_new_tokens = config.min_new_tokens
         self._next_position = len(prompt_ids)
         self._pieces: list[str] = []  # of the round being cut
-        self._held: deque[tuple[Step, int]] = deque()  # with the length of the text at its end
+        # Steps with the length of the text at their end, and the compressions before each.
+        self._held: deque[tuple[Step, int, tuple[Compressed, ...]]] = deque()
         self._last = False
         self.text = ""
         self.num_tokens = 0
@@ -39,8 +50,9 @@ class StepWriter:
     def add(
         self,
         committed: Committed,
-        cache: dict[Role, tuple[int, int]],
+        cache: dict[Role, CacheSize],
         elapsed_ms: Callable[[], float],
+        shadow: Shadow | None = None,
     ) -> None:
         """Make the step of a round whose tokens have all been pushed."""
         self._last = committed.reason is not None
@@ -59,16 +71,26 @@ class StepWriter:
             draft_ms=done.draft_ms + committed.prefill_ms,
             verify_ms=done.verify_ms,
             elapsed_ms=elapsed_ms(),
-            cache_tokens={role: count for role, (count, _) in cache.items()},
-            cache_bytes={role: size for role, (_, size) in cache.items()},
+            cache_tokens={role: size.tokens for role, size in cache.items()},
+            cache_bytes={role: size.bytes for role, size in cache.items()},
+            cache_allocated={role: size.allocated for role, size in cache.items()},
+            shadow=shadow,
         )
-        self._held.append((step, self._stop.length))
+        compressed = tuple(
+            Compressed(after_step=committed.index - 1, **dataclasses.asdict(done))
+            for done in committed.compressed
+        )
+        self._held.append((step, self._stop.length, compressed))
 
-    def ready(self) -> Iterator[Step]:
-        """Steps whose text is certain, in order; at the end all that is left, cut at the stop."""
+    def ready(self) -> Iterator[Step | Compressed]:
+        """Steps whose text is certain, in order; at the end all that is left, cut at the stop.
+
+        Before each step, the compressions that came before it.
+        """
         safe = self._stop.safe_length
         while self._held and (self._last or self._held[0][1] <= safe):
-            step, _ = self._held.popleft()
+            step, _, compressed = self._held.popleft()
+            yield from compressed
             if self._stop.found is not None:
                 step = self._cut(step, self._stop.found)
             self.text += "".join(token.text for token in step.tokens)

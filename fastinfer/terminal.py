@@ -132,6 +132,8 @@ def table(stats: RunStats) -> str:
         ("time", f"drafting {stats.draft_ms:.1f} ms, verifying {stats.verify_ms:.1f} ms"),
         ("origins", _origins(stats)),
         ("KV cache", _cache(stats)),
+        ("compressed", _compressions(stats)),
+        ("against full", _shadow(stats)),
         *_request(stats.started),
     ]
     width = max(len(label) for label, _ in rows)
@@ -173,16 +175,40 @@ def _origins(stats: RunStats) -> str:
 
 def _cache(stats: RunStats) -> str:
     return ", ".join(
-        f"{role.value} {stats.cache_tokens[role]} entries {stats.cache_bytes[role] / 1e6:.2f} MB"
+        f"{role.value} {stats.cache_tokens[role]} entries {_megabytes(stats, role)}"
         for role in Role
         if role in stats.cache_tokens
+    )
+
+
+def _megabytes(stats: RunStats, role: Role) -> str:
+    live = f"{stats.cache_bytes[role] / 1e6:.2f} MB"
+    if role not in stats.cache_allocated:
+        return live
+    return f"{live} ({stats.cache_allocated[role] / 1e6:.2f} MB allocated)"
+
+
+def _compressions(stats: RunStats) -> str:
+    if not stats.compressions:
+        return ""
+    times = ", ".join(f"{role.value} {n} times" for role, n in stats.compressions.items())
+    return f"{times}, {stats.compress_ms:.1f} ms"
+
+
+def _shadow(stats: RunStats) -> str:
+    shadow = stats.shadow
+    if shadow is None:
+        return ""
+    return (
+        f"KL {shadow.kl_nats:.4f} nats, same first choice {shadow.top1_agreement:.1%}, "
+        f"over {shadow.num_positions} positions"
     )
 
 
 def _request(started: Started | None) -> list[tuple[str, str]]:
     if started is None:
         return []
-    lossless = "yes: the text follows the target's own law" if started.lossless else "no"
+    lossless = f"{'yes' if started.lossless else 'no'}: {started.lossless_reason}"
     return [
         ("lossless", lossless),
         ("method", f"{started.method}, {started.rule} rule"),

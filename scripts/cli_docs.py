@@ -17,8 +17,8 @@ Written by `make cli-docs` from the program's own help; a test compares the two.
 stdout, everything else to stderr. Exit codes: 0 done, 1 a model's logits were not finite, 2 a value
 that you can correct (one line, `error: field: what is allowed`), 130 interrupted.
 
-`bench` prints its table to stderr and one JSON document as the last line of stdout; `download`
-prints the folder to stdout.
+`bench` and `ppl` print their table to stderr and one JSON document as the last line of stdout;
+`download` prints the folder to stdout.
 
 In a terminal, control characters in a model's text are shown as visible ones; a file or a pipe gets
 the text as it is, save that a last line break is added where there is none. `--json` is exact.

@@ -92,6 +92,15 @@ class TableLM:
     def cache_bytes(self) -> int:
         return 8 * len(self.seen)
 
+    def cache_allocated(self) -> int:
+        return self.cache_bytes()
+
+    def room_before_trigger(self, num_tokens: int) -> int:
+        return 10**9
+
+    def maintain(self, tokens: Sequence[int]) -> None:
+        assert list(tokens[: len(self.seen)]) == self.seen, "the cache holds another sequence"
+
 
 class Toy:
     """One way of decoding with toy models: `tokens(seed)` runs it once."""

@@ -11,7 +11,7 @@ from fastinfer.decoding.protocols import GammaController, LanguageModel, Propose
 from fastinfer.decoding.rounds import Round, speculate
 from fastinfer.decoding.sampling import Law
 from fastinfer.decoding.verification import Rule
-from fastinfer.events import FinishReason
+from fastinfer.events import Compression, FinishReason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,10 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class Committed:
-    """A round after the cut: only its first `num_tokens` tokens count."""
+    """A round after the cut: only its first `num_tokens` tokens count.
+
+    `compressed` is what was done to caches before it, which its time includes.
+    """
 
     index: int
     round: Round
@@ -33,6 +36,7 @@ class Committed:
     gamma: int
     prefill_ms: float
     reason: FinishReason | None
+    compressed: tuple[Compression, ...] = ()
 
 
 def decode(
@@ -49,20 +53,27 @@ def decode(
     Caller's duty: `prompt` is not empty and shorter than the target's context.
     """
     tokens = list(prompt)
-    room = min(limits.max_new_tokens, target.context - len(prompt))
+    models = (target, *proposer.models)
     start = time.perf_counter()
     proposer.prefill(tokens)
     prefill_ms = (time.perf_counter() - start) * 1000.0
     index = 0
     reason: FinishReason | None = None
     while reason is None:
-        # 1. One round. The budget less one, so that the target's own token always fits.
+        # 1. Compress what is due. Nothing here has a rejected token any more.
+        compressed = maintain(models, tokens) if index else ()
+
+        # 2. One round. The budget less one, so that the target's own token always fits; no round
+        # crosses the count of tokens where some cache is compressed next.
+        room = min(limits.max_new_tokens, target.context - len(prompt))
         left = room - (len(tokens) - len(prompt))
+        if index > 0:
+            left = min(left, *(m.room_before_trigger(len(tokens)) for m in models))
         allowed = 0 if index == 0 else gamma.gamma
         source = proposer if allowed else NoDraft()
         done = speculate(target, source, tokens, min(allowed, left - 1), law, rule)
 
-        # 2. Cut at the first token that ends the sequence; nothing beyond it is committed.
+        # 3. Cut at the first token that ends the sequence; nothing beyond it is committed.
         count = 0
         for token in done.token_ids:
             count += 1
@@ -71,14 +82,20 @@ def decode(
             if reason is not None:
                 break
 
-        # 3. Learn, and hand over.
+        # 4. Learn, and hand over.
         if index > 0:
             gamma.update(done.outcome)
         yield Committed(
             index=index, round=done, num_tokens=count, prefill_ms=prefill_ms, reason=reason,
-            gamma=len(done.draft) if gamma.per_token else allowed,
+            gamma=len(done.draft) if gamma.per_token else allowed, compressed=compressed,
         )  # fmt: skip
         index, prefill_ms = index + 1, 0.0
+
+
+def maintain(models: Sequence[LanguageModel], tokens: Sequence[int]) -> tuple[Compression, ...]:
+    """Let each model compress its cache where that is due after these committed tokens."""
+    done = (model.maintain(tokens) for model in models)
+    return tuple(each for each in done if each is not None)
 
 
 def _end(token: int, generated: int, room: int, limits: Limits) -> FinishReason | None:

@@ -12,7 +12,7 @@ from typing import Protocol
 
 from torch import Tensor
 
-from fastinfer.events import Origin, Role, Stage
+from fastinfer.events import Compression, Origin, Role, Stage
 
 
 class LanguageModel(Protocol):
@@ -20,7 +20,11 @@ class LanguageModel(Protocol):
 
     role: Role
     vocab_size: int  # real ids only; padded embedding rows are cut off
-    context: int  # longest sequence that it can read
+
+    @property
+    def context(self) -> int:
+        """Longest sequence that it can read; grows where compression makes places free again."""
+        ...
 
     @property
     def num_tokens(self) -> int:
@@ -46,6 +50,26 @@ class LanguageModel(Protocol):
 
     def cache_bytes(self) -> int:
         """Bytes of the entries held, keys and values of all layers."""
+        ...
+
+    def cache_allocated(self) -> int:
+        """Bytes kept in memory for the cache, spare room and whatever a press needs included."""
+        ...
+
+    def room_before_trigger(self, num_tokens: int) -> int:
+        """How many tokens may be committed after `num_tokens` before `maintain` must be called.
+
+        A round must not commit more: so a decision is always made at the same committed count,
+        whatever the rounds were. A very large number where nothing is to come.
+        """
+        ...
+
+    def maintain(self, tokens: Sequence[int]) -> Compression | None:
+        """Compress the cache if that is due; `tokens` is the committed sequence.
+
+        Called between rounds only. The cache then covers all but the last of `tokens`, none of
+        which will ever be rolled back.
+        """
         ...
 
 

@@ -23,3 +23,8 @@ PEERS: Mapping[str, str | None] = {
     "flashspec": "flashspec",
     "llama-cpp": "llama-cpp-python",
 }
+
+# Data sets that `ppl` and `download` know by a name.
+CORPORA = ("wikitext-2", "pg19")
+
+UNCOMPRESSED = "uncompressed"  # the whole cache, which presses are compared with

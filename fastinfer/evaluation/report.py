@@ -1,12 +1,11 @@
 """A benchmark's document as one web page that needs no network, and as a picture.
 
-The only file here that knows Plotly. Names come from files and are untrusted: all are escaped.
+Plotly is known to this file and to `pareto.py` alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from html import escape
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
 from fastinfer.evaluation.names import METHODS
+from fastinfer.evaluation.page import page, write_picture
 from fastinfer.evaluation.table import drafting, remarks, rows, setting
 
 Result = Mapping[str, Any]
@@ -21,31 +21,6 @@ Result = Mapping[str, Any]
 OURS = "#0072B2"
 THEIRS = "#7F7F7F"
 PREDICTED = "#E69F00"
-PAGE = """<!doctype html>
-<html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
-<title>fastinfer benchmark</title>
-<style>
-body {{ font: 16px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 72rem }}
-.wide {{ overflow-x: auto }}
-table {{ border-collapse: collapse; font-variant-numeric: tabular-nums }}
-th, td {{ padding: .3rem .7rem; text-align: right; white-space: nowrap }}
-th:first-child, td:first-child {{ text-align: left }}
-tr {{ border-bottom: 1px solid #ccc }}
-</style>
-</head>
-<body>
-<h1>fastinfer benchmark</h1>
-<p>{setting}</p>
-<div class="wide">{table}</div>
-<ul>{remarks}</ul>
-{charts}
-<details><summary>Everything, as JSON</summary><pre>{document}</pre></details>
-</body>
-</html>
-"""
 
 
 def figure(document: Result) -> go.Figure:
@@ -76,33 +51,23 @@ def figure(document: Result) -> go.Figure:
 
 
 def write_html(document: Result, text: str, path: Path) -> None:
-    """The page, Plotly's script embedded. `text` is the document as JSON."""
+    """The page. `text` is the document as JSON."""
     heads, cells = rows(document)
-    head = "".join(f"<th>{escape(cell)}</th>" for cell in heads)
-    body = "".join(
-        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in line)}</tr>" for line in cells
+    content = page(
+        title="fastinfer benchmark",
+        setting=setting(document),
+        heads=heads,
+        cells=cells,
+        remarks=[*drafting(document), *remarks(document)],
+        charts=figure(document),
+        document=text,
     )
-    page = PAGE.format(
-        setting=escape(setting(document)).replace("\n", "<br>"),
-        table=f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>",
-        remarks="".join(
-            f"<li>{escape(remark)}</li>" for remark in [*drafting(document), *remarks(document)]
-        ),
-        charts=figure(document).to_html(full_html=False, include_plotlyjs=True),
-        document=escape(text),
-    )
-    path.write_text(page, encoding="utf-8")
+    path.write_text(content, encoding="utf-8")
 
 
 def write_png(document: Result, path: Path) -> str | None:
-    """The charts as a picture, or why there is none: it takes kaleido and a Chromium."""
-    try:
-        figure(document).write_image(path, scale=2)
-    except (ImportError, OSError, RuntimeError, ValueError) as error:
-        words = str(error).strip().splitlines()
-        reason = words[0] if words else type(error).__name__
-        return f"no picture: it takes the package kaleido and a Chromium ({reason[:120]})"
-    return None
+    """The charts as a picture, or why there is none."""
+    return write_picture(figure(document), path)
 
 
 def _bars(results: Mapping[str, Result], key: str) -> go.Bar:

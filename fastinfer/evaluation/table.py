@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 Result = Mapping[str, Any]
@@ -25,17 +25,22 @@ def rows(document: Result) -> tuple[list[str], list[list[str]]]:
 def table(document: Result) -> str:
     """The rows aligned, with what they were measured on above and remarks below."""
     heads, cells = rows(document)
+    details = [*drafting(document), "", *remarks(document)]
+    text = aligned(heads, cells)
+    return "\n".join([setting(document), "", text, "", *details, ""])
+
+
+def aligned(heads: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """Columns of one width each; the first to the left, the others to the right."""
     lines = [heads, *cells]
     widths = [max(len(line[i]) for line in lines) for i in range(len(heads))]
-    text = "\n".join(
+    return "\n".join(
         "  ".join(
             cell.ljust(width) if i == 0 else cell.rjust(width)
             for i, (cell, width) in enumerate(zip(line, widths, strict=True))
         ).rstrip()
         for line in lines
     )
-    details = [*drafting(document), "", *remarks(document)]
-    return "\n".join([setting(document), "", text, "", *details, ""])
 
 
 def setting(document: Result) -> str:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Protocol
 
 import torch
 from torch import Tensor
+
+from fastinfer.presses.base import LayerView, Press
 
 
 class KVCache(Protocol):
@@ -28,6 +31,38 @@ class KVCache(Protocol):
         """Bytes of the entries held, all layers."""
         ...
 
+    def allocated_bytes(self) -> int:
+        """Bytes kept in memory for them, spare room included."""
+        ...
+
+    @property
+    def position(self) -> int:
+        """The position that the next token gets: `length`, unless places became free again."""
+        ...
+
+
+class PressableCache(KVCache, Protocol):
+    """A cache that entries can be dropped from; then it holds fewer than it covers tokens."""
+
+    def record_queries(self, num_queries: int) -> None:
+        """Keep the queries of so many of the newest tokens for a press; 0 for none."""
+        ...
+
+    def layer_lengths(self) -> tuple[int, ...]:
+        """Entries of each layer."""
+        ...
+
+    def layer_views(self) -> Iterator[LayerView]:
+        """What a press sees of each layer, in order."""
+        ...
+
+    def keep(self, kept: Sequence[Tensor]) -> None:
+        """Keep these entries of each layer, [kv_heads, n] ascending, and free all others.
+
+        No rollback may go below the present `length` from then on.
+        """
+        ...
+
 
 class Decoder(Protocol):
     """The weights of one model. Shared by all requests, changed by none."""
@@ -41,6 +76,14 @@ class Decoder(Protocol):
 
     def new_cache(self) -> KVCache:
         """An empty cache for one request."""
+        ...
+
+    def check_press(self, press: Press, in_cache: bool) -> None:
+        """Raises `ConfigError` where a press can't work on this model, naming which can."""
+        ...
+
+    def new_pressed_cache(self, in_cache: bool) -> PressableCache:
+        """An empty cache that a press may work on; `in_cache` says what positions mean."""
         ...
 
     def forward(self, token_ids: Tensor, cache: KVCache, num_logits: int) -> Tensor:

@@ -3,7 +3,8 @@
 A graph is bound to the storage of keys and values that it was recorded with. So there is one
 storage, kept from request to request and lent to one at a time: to the first that asks while nobody
 holds it. It comes back when that request's cache is gone. Requests meanwhile get caches of their
-own and run eagerly, with the same results up to rounding.
+own and run eagerly, with the same results up to rounding. So does a request with a press: each of
+its compressions replaces the storage, and a graph of the old one would be recorded for nothing.
 """
 
 from __future__ import annotations
@@ -19,8 +20,10 @@ from torch import Tensor
 from fastinfer.models.base import Decoder, KVCache
 from fastinfer.models.graphs import Capture, CudaCapture, Graphs
 from fastinfer.models.kv_cache import StaticKVCache
+from fastinfer.models.pressed_cache import PressedKVCache
 from fastinfer.models.static_forward import BucketedKVCache, StaticStep, bucket_for
 from fastinfer.models.transformer import TransformerDecoder
+from fastinfer.presses.base import Press
 
 # The default ceiling of gamma, and the verifier's own token.
 MAX_BLOCK = 17
@@ -74,6 +77,14 @@ class GraphedDecoder:
             cache = BucketedKVCache(self.decoder, self._storage)
             self._borrower = weakref.ref(cache)
             return cache
+
+    def check_press(self, press: Press, in_cache: bool) -> None:
+        """As the decoder's own."""
+        self.decoder.check_press(press, in_cache)
+
+    def new_pressed_cache(self, in_cache: bool) -> PressedKVCache:
+        """An empty cache that a press may work on, outside the lent storage: it runs eagerly."""
+        return self.decoder.new_pressed_cache(in_cache)
 
     @torch.inference_mode()
     def forward(self, token_ids: Tensor, cache: KVCache, num_logits: int) -> Tensor:

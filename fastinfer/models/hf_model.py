@@ -2,13 +2,15 @@
 
 This is the one file that calls transformers' forward and the one that touches its cache. The facts
 it rests on (transformers 5.24): the argument is `cache`; a layer's `update` returns what attention
-reads; masks are built from `get_seq_length` and `get_mask_sizes`. The layer below owns its buffers
-and a cursor, so a rollback moves an integer and copies nothing, and `crop`, which changed its
-meaning twice, is never called.
+reads; masks are built from `get_seq_length` and `get_mask_sizes`, so they count entries, while
+`position_ids`, where given, are the positions. The layer below owns its buffers and a cursor, so a
+rollback moves an integer and copies nothing, and `crop`, which changed its meaning twice, is never
+called.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from typing import Any, cast
 
 import torch
@@ -16,9 +18,15 @@ from torch import Tensor
 from transformers import PreTrainedModel
 from transformers.cache_utils import Cache, DynamicLayer
 
+from fastinfer.config import ConfigError
 from fastinfer.models.base import KVCache
+from fastinfer.presses.base import LayerView, Press
 
 CHUNK = 256
+
+# Models (by `model_type`) that take positions from `position_ids` alone and so stay exact when
+# entries are dropped. ALiBi (Bloom, MPT) and local attention (GPT-Neo) count entries instead.
+PRESSABLE = ("gpt2", "opt", "gpt_neox", "llama", "mistral", "qwen2", "qwen3")
 
 
 class CursorLayer(DynamicLayer):
@@ -69,12 +77,37 @@ class CursorLayer(DynamicLayer):
             return 0
         return sum(b[:, :, : self.length].numel() * b.element_size() for b in self._buffers)
 
+    def allocated_bytes(self) -> int:
+        """Bytes of the buffers."""
+        return 0 if self._buffers is None else sum(buffer.nbytes for buffer in self._buffers)
+
+    def live(self) -> tuple[Tensor, Tensor]:
+        """Keys and values before the cursor, each [heads, length, head_dim]."""
+        assert self._buffers is not None, "something has been read"
+        keys, values = (buffer[0, :, : self.length] for buffer in self._buffers)
+        return keys, values
+
+    def keep(self, indices: Tensor) -> None:
+        """Keep the entries [heads, n], ascending, in buffers of a new size."""
+        kept = []
+        rows = indices[..., None]
+        for states in self.live():
+            kept.append(states.gather(1, rows.expand(-1, -1, states.shape[-1])).unsqueeze(0))
+        self.length, self._buffers = 0, None
+        self.update(kept[0], kept[1])
+
 
 class HFCache:
-    """The cache of one request: a transformers `Cache` of cursor layers."""
+    """The cache of one request: a transformers `Cache` of cursor layers.
+
+    Presses that need keys and values alone may drop entries; positions are always the original.
+    """
 
     def __init__(self) -> None:
         self.cache = Cache(layer_class_to_replicate=CursorLayer)
+        self.floor = 0  # a rollback goes no further: entries below it have been dropped
+        self._dropped = 0
+        self._kept: list[Tensor] = []  # tokens that the last drop left, per layer [heads, kept]
 
     @property
     def layers(self) -> list[CursorLayer]:
@@ -84,21 +117,74 @@ class HFCache:
     @property
     def length(self) -> int:
         """Tokens covered."""
-        return self.layers[0].length if self.layers else 0
+        return self.num_entries() + self._dropped
+
+    @property
+    def position(self) -> int:
+        """The next token's: its place in the sequence."""
+        return self.length
 
     def rollback(self, length: int) -> None:
         """Move every layer's cursor back."""
-        assert length <= self.length, "a rollback never moves forward"
+        assert self.floor <= length <= self.length, "a rollback stays above what was committed"
         for layer in self.layers:
-            layer.length = length
+            layer.length = length - self._dropped
 
     def num_entries(self) -> int:
-        """Entries per layer: nothing is compressed here, so as many as tokens."""
-        return self.length
+        """Entries per layer."""
+        return self.layers[0].length if self.layers else 0
 
     def num_bytes(self) -> int:
         """Bytes of the entries, all layers."""
         return sum(layer.num_bytes() for layer in self.layers)
+
+    def allocated_bytes(self) -> int:
+        """Bytes of the buffers, all layers."""
+        return sum(layer.allocated_bytes() for layer in self.layers)
+
+    def record_queries(self, num_queries: int) -> None:
+        """There are none here: `check_press` refuses a press that asks."""
+        assert num_queries == 0, "transformers shows no queries"
+
+    def layer_lengths(self) -> tuple[int, ...]:
+        """Entries of each layer."""
+        return tuple(layer.length for layer in self.layers)
+
+    def layer_views(self) -> Iterator[LayerView]:
+        """What a press sees of each layer, in order."""
+        for index, layer in enumerate(self.layers):
+            keys, values = layer.live()
+            yield LayerView(
+                keys=keys,
+                values=values,
+                positions=self.tokens(index),
+                next_position=self.position,
+                turn=_no_turn,
+                scale=keys.shape[-1] ** -0.5,
+                layer=index,
+                num_layers=len(self.layers),
+            )
+
+    def tokens(self, layer: int) -> Tensor:
+        """Which token of the sequence each entry is: [heads, entries] int64."""
+        keys, _ = self.layers[layer].live()
+        newer = torch.arange(self.floor, self.length, device=keys.device).expand(len(keys), -1)
+        return torch.cat((self._kept[layer], newer), -1) if self._kept else newer
+
+    @torch.inference_mode()
+    def keep(self, kept: Sequence[Tensor]) -> None:
+        """Keep these entries, as many in every layer: masks here are the same for all."""
+        assert len({indices.shape[-1] for indices in kept}) == 1, "as many in every layer"
+        tokens = [self.tokens(i).gather(-1, indices) for i, indices in enumerate(kept)]
+        length = self.length
+        for layer, indices in zip(self.layers, kept, strict=True):
+            layer.keep(indices)
+        self.floor, self._kept = length, tokens
+        self._dropped = length - self.num_entries()
+
+
+def _no_turn(heads: Tensor, positions: Tensor) -> Tensor:
+    raise AssertionError("only presses that read queries turn anything, and they are refused")
 
 
 def context_of(config: Any) -> int:
@@ -127,15 +213,50 @@ class HFDecoder:
         """An empty cache."""
         return HFCache()
 
+    def check_press(self, press: Press, in_cache: bool) -> None:
+        """Presses on keys and values work where positions are told, not counted from entries."""
+        ours = "GPT-NeoX, Llama, Mistral, Qwen2 and Qwen3 in fastinfer's own decoder"
+        config = self.model.config
+        slides = "sliding_attention" in (getattr(config, "layer_types", None) or ())
+        slides |= config.model_type == "mistral" and config.sliding_window is not None
+        if press.num_queries:
+            raise ConfigError(
+                "press",
+                f"{press.name} needs queries, which {self.name} does not show through "
+                f"transformers; it works on {ours}",
+            )
+        if in_cache:
+            raise ConfigError(
+                "press_positions",
+                f"in_cache can't be had for {self.name} through transformers; it works on {ours}",
+            )
+        if config.model_type not in PRESSABLE or slides:
+            raise ConfigError(
+                "press",
+                f"can't work on {self.name} ({config.model_type}), whose attention counts entries; "
+                f"through transformers it works on {', '.join(PRESSABLE)} without sliding windows",
+            )
+
+    def new_pressed_cache(self, in_cache: bool) -> HFCache:
+        """An empty cache; any of them can be pressed."""
+        assert not in_cache, "refused by check_press"
+        return HFCache()
+
     @torch.inference_mode()
     def forward(self, token_ids: Tensor, cache: KVCache, num_logits: int) -> Tensor:
         """Append `token_ids` [n]; logits [num_logits, vocab_size] in float32 of the last ones."""
         assert isinstance(cache, HFCache)
+        positions: dict[str, Tensor] = {}
+        if cache.length > cache.num_entries():
+            end = cache.length + len(token_ids)
+            steps = torch.arange(cache.length, end, device=token_ids.device)
+            positions["position_ids"] = steps.unsqueeze(0)
         output = self.model(
             input_ids=token_ids.unsqueeze(0),
             cache=cache.cache,
             use_cache=True,
             logits_to_keep=num_logits,
+            **positions,
         )
         logits: Tensor = output.logits[0].float()
         return logits

@@ -1,8 +1,8 @@
 """Keys and values of one request, in one pre-allocated tensor that grows by chunks.
 
-Two numbers: `length` is how many tokens of the sequence are covered (the next token's position),
-and `num_entries()` is how many entries each layer holds for them, equal until entries are dropped.
-A rollback moves both back and touches no data: what lies past the cursor is never read.
+`length` is how many tokens of the sequence are covered: the next token's position, and the number
+of entries in each layer. A rollback moves it back and touches no data: what lies past the cursor is
+never read. The cache that entries can be dropped from is another (pressed_cache.py).
 """
 
 from __future__ import annotations
@@ -40,7 +40,6 @@ class StaticKVCache:
         device: torch.device,
     ) -> None:
         self.length = 0
-        self._entries = 0
         # [layers, keys and values, kv_heads, capacity, head_dim]; another tensor after growing.
         with torch.inference_mode(False):  # so that anyone may write into it later
             self.storage = torch.empty(
@@ -48,20 +47,27 @@ class StaticKVCache:
             )
 
     def rollback(self, length: int) -> None:
-        """Forget the tokens from `length` on. Only whole entries at the end can go."""
-        dropped = self.length - length
-        assert 0 <= dropped <= self._entries, "a rollback never moves forward"
+        """Forget the tokens from `length` on."""
+        assert 0 <= length <= self.length, "a rollback never moves forward"
         self.length = length
-        self._entries -= dropped
+
+    @property
+    def position(self) -> int:
+        """What the next token is rotated to."""
+        return self.length
 
     def num_entries(self) -> int:
         """Entries held per layer."""
-        return self._entries
+        return self.length
 
     def num_bytes(self) -> int:
         """Bytes of the entries held, all layers; spare capacity is not counted."""
         layers, two, heads, _, dim = self.storage.shape
-        return layers * two * heads * dim * self._entries * self.storage.element_size()
+        return layers * two * heads * dim * self.length * self.storage.element_size()
+
+    def allocated_bytes(self) -> int:
+        """Bytes in memory, spare capacity included."""
+        return self.storage.nbytes
 
     @property
     def capacity(self) -> int:
@@ -77,7 +83,7 @@ class StaticKVCache:
             grown = self._allocate((layers, two, heads, self._room_for(entries), dim))
             if grown.device.type == "cpu":
                 use_huge_pages(grown.data_ptr(), grown.nbytes, collapse=False)
-            live = slice(0, self._entries)
+            live = slice(0, self.length)
             grown[:, :, :, live] = self.storage[:, :, :, live]
         self.storage = grown
 
@@ -92,12 +98,12 @@ class StaticKVCache:
 
     def views(self, count: int) -> CacheViews:
         """Room for `count` new tokens. The cursor moves only with `advance`."""
-        end = self._entries + count
+        end = self.length + count
         self.reserve(end)
         flat = self.storage.flatten(1, 2).unsqueeze(1)
         live = self.storage.narrow(3, 0, end)
         return CacheViews(
-            new=flat.narrow(3, self._entries, count).unbind(0),
+            new=flat.narrow(3, self.length, count).unbind(0),
             keys=live.narrow(1, 0, 1).unbind(0),
             values=live.narrow(1, 1, 1).unbind(0),
         )
@@ -105,4 +111,3 @@ class StaticKVCache:
     def advance(self, count: int) -> None:
         """Count `count` tokens as covered: their entries are written in every layer."""
         self.length += count
-        self._entries += count

@@ -98,6 +98,35 @@ class RotaryTable:
         self._device = device
         self._table = self._make(CHUNK)
 
+    def turned(self, heads: Tensor, positions: Tensor) -> Tensor:
+        """Heads [..., n, head_dim] turned by positions (whole numbers, back where negative).
+
+        They broadcast to [..., n]. A new tensor in float32. Unlike `rotation` it changes no length,
+        so turning back undoes it (YaRN's factor stays where it is).
+        """
+        return self._turned(heads, self._angles(positions))
+
+    def moved(self, heads: Tensor, places: Tensor, new_places: Tensor) -> Tensor:
+        """Heads that stand at `places`, turned on to `new_places`; as `turned` otherwise.
+
+        By differences of the angles that the table is made of: many moves sum to the one from first
+        to last, so only the roundings of the products themselves add up.
+        """
+        return self._turned(heads, self._angles(new_places) - self._angles(places))
+
+    def _angles(self, positions: Tensor) -> Tensor:
+        """[..., n, dim / 2] float64, equal to the table's."""
+        frequencies = self._frequencies.to(positions.device)
+        return (positions[..., None].float() * frequencies).double()
+
+    def _turned(self, heads: Tensor, angles: Tensor) -> Tensor:
+        cos, sin = angles.cos().float(), angles.sin().float()
+        half = self.dim // 2
+        heads = heads.float()
+        first, second, rest = heads[..., :half], heads[..., half : self.dim], heads[..., self.dim :]
+        turned = (first * cos - second * sin, second * cos + first * sin)
+        return torch.cat((*turned, rest.expand(*turned[0].shape[:-1], -1)), -1)
+
     def _make(self, length: int) -> Tensor:
         """[2, length, dim]: cosine; sine, negated in the first half."""
         angles = torch.arange(length, dtype=torch.float32)[:, None] * self._frequencies

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from fastinfer.events import Role
-from fastinfer.models.base import Decoder
+from fastinfer.events import Compression, Role
+from fastinfer.models.base import Decoder, KVCache
+from fastinfer.models.compression import NEVER, CompressionPlan, Compressor
 
 # A prompt is read in blocks of this many tokens: attention's scratch memory stays bounded.
 PREFILL_BLOCK = 512
@@ -18,19 +20,37 @@ class Session:
     """Feeds whatever suffix of the sequence the cache does not cover yet."""
 
     def __init__(
-        self, decoder: Decoder, role: Role, vocab_size: int, use_cache: bool = True
+        self,
+        decoder: Decoder,
+        role: Role,
+        vocab_size: int,
+        use_cache: bool = True,
+        plan: CompressionPlan | None = None,
     ) -> None:
         """`vocab_size` is the number of real ids: rows past it are padding and are cut off.
 
         Without `use_cache` every pass reads the whole sequence again: a slow baseline that some
-        publications compare with, kept to show what it is.
+        publications compare with, kept to show what it is. A `plan` compresses the cache, wherever
+        `maintain` is called.
         """
         self.use_cache = use_cache
         self.decoder = decoder
         self.role = role
         self.vocab_size = vocab_size
-        self.context = decoder.context
-        self.cache = decoder.new_cache()
+        self.last_logits: Tensor | None = None  # [num_logits, vocab] of the latest forward
+        self.cache: KVCache
+        self._compressor: Compressor | None = None
+        if plan is None:
+            self.cache = decoder.new_cache()
+        else:
+            assert use_cache, "there is no cache to compress"
+            self.cache = pressed = decoder.new_pressed_cache(plan.in_cache)
+            self._compressor = Compressor(plan, pressed)
+
+    @property
+    def context(self) -> int:
+        """Longest sequence that it can read: more where dropped entries gave places back."""
+        return self.decoder.context + self.cache.length - self.cache.position
 
     @property
     def num_tokens(self) -> int:
@@ -48,7 +68,9 @@ class Session:
             self.decoder.forward(fresh[:PREFILL_BLOCK], self.cache, 1)
             fresh = fresh[PREFILL_BLOCK:]
         logits = self.decoder.forward(fresh, self.cache, num_logits)
-        return logits if logits.shape[-1] == self.vocab_size else logits[:, : self.vocab_size]
+        whole = logits.shape[-1] == self.vocab_size
+        self.last_logits = logits if whole else logits[:, : self.vocab_size]
+        return self.last_logits
 
     def rollback(self, num_tokens: int) -> None:
         """Forget all but the first `num_tokens` tokens."""
@@ -62,3 +84,43 @@ class Session:
     def cache_bytes(self) -> int:
         """Bytes of the entries held, all layers."""
         return self.cache.num_bytes()
+
+    def cache_allocated(self) -> int:
+        """Bytes kept in memory for the cache."""
+        return self.cache.allocated_bytes()
+
+    def room_before_trigger(self, num_tokens: int) -> int:
+        """How many tokens may follow `num_tokens` committed ones before `maintain` is due."""
+        if self._compressor is None:
+            return NEVER
+        return self._compressor.next_trigger - (num_tokens - 1)
+
+    def maintain(self, tokens: Sequence[int]) -> Compression | None:
+        """Compress if that is due after `tokens`, all committed; the last is never read here.
+
+        Reads what it has not seen yet, so that a compression depends on nothing but the tokens.
+        """
+        covered = len(tokens) - 1
+        if self._compressor is None or not self._compressor.due(covered):
+            return None
+        if covered > self.context:
+            self._compressor.stop()
+            return None
+        if self.num_tokens < covered:
+            self.forward(tokens[:covered], 1)
+        assert self.num_tokens == covered, "only committed tokens are in the cache"
+        start = time.perf_counter()
+        before = self._sizes()
+        if not self._compressor.compress():
+            return None
+        after = self._sizes()
+        return Compression(
+            role=self.role,
+            entries_before=before[0], entries_after=after[0],
+            bytes_before=before[1], bytes_after=after[1],
+            allocated_before=before[2], allocated_after=after[2],
+            compress_ms=(time.perf_counter() - start) * 1000.0,
+        )  # fmt: skip
+
+    def _sizes(self) -> tuple[int, int, int]:
+        return self.cache_tokens(), self.cache_bytes(), self.cache_allocated()

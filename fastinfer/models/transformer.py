@@ -20,6 +20,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from fastinfer.config import ConfigError
 from fastinfer.models.architectures import (
     Architecture,
     UnsupportedArchitecture,
@@ -28,8 +29,10 @@ from fastinfer.models.architectures import (
 from fastinfer.models.base import KVCache
 from fastinfer.models.kv_cache import StaticKVCache
 from fastinfer.models.layers import Layer, LayerBuilder
+from fastinfer.models.pressed_cache import PressedKVCache
 from fastinfer.models.rotary import RotaryTable
 from fastinfer.models.weights import Checkpoint, FolderTensors, MappingTensors, TensorSource
+from fastinfer.presses.base import Press
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +51,8 @@ class Slots:
     write: Callable[[Tensor], object]  # of [1, 2 * kv_heads, n, head_dim]
     keys: Tensor  # [1, kv_heads, entries read, head_dim]
     values: Tensor
+    # Takes the queries [1, heads, n, head_dim] after rotation, where a press will ask for them.
+    record: Callable[[Tensor], object] | None = None
 
 
 def load_decoder(
@@ -118,25 +123,50 @@ class TransformerDecoder:
             device=self.device,
         )
 
+    def check_press(self, press: Press, in_cache: bool) -> None:
+        """Every press works here, but not beside a sliding window, which counts entries."""
+        if self.windows != {None}:
+            raise ConfigError(
+                "press",
+                f"{press.name} can't work on {self.name}, which attends through a sliding window",
+            )
+
+    def new_pressed_cache(self, in_cache: bool) -> PressedKVCache:
+        """An empty cache that a press may work on."""
+        return PressedKVCache(
+            num_layers=self.arch.num_layers,
+            num_heads=self.arch.num_heads,
+            num_kv_heads=self.arch.num_kv_heads,
+            head_dim=self.arch.head_dim,
+            dtype=self.cache_dtype,
+            device=self.device,
+            rotary=self.rotary,
+            in_cache=in_cache,
+        )
+
     @torch.inference_mode()
     def forward(self, token_ids: Tensor, cache: KVCache, num_logits: int) -> Tensor:
         """Append `token_ids` [n]; logits [num_logits, vocab_size] in float32 of the last ones."""
-        assert isinstance(cache, StaticKVCache)
+        assert isinstance(cache, (StaticKVCache, PressedKVCache))
         count = len(token_ids)
         self.check_room(cache, count)
         block = self._block(count, cache)
         views = cache.views(count)
+        recorders = cache.queries.writers(count) if isinstance(cache, PressedKVCache) else None
         slots = (
-            Slots(new.copy_, keys, values)
-            for new, keys, values in zip(views.new, views.keys, views.values, strict=True)
-        )
+            Slots(new.copy_, keys, values, record)
+            for new, keys, values, record in zip(
+                views.new, views.keys, views.values,
+                recorders or (None,) * len(views.new), strict=True,
+            )
+        )  # fmt: skip
         logits = self.run(token_ids, block, slots, num_logits)
         cache.advance(count)
         return logits.float()
 
     def check_room(self, cache: KVCache, count: int) -> None:
         """Raises ValueError where `count` more tokens would pass the end of the context."""
-        end = cache.length + count
+        end = cache.position + count
         if end > self.context:
             raise ValueError(f"{self.name} reads at most {self.context} tokens, not {end}")
 
@@ -175,30 +205,33 @@ class TransformerDecoder:
             query_key.copy_(layer.qk_norm(query_key))
         block.rotate_(query_key)
         slots.write(new_entries)
+        if slots.record is not None:
+            slots.record(query)
         attended = block.attend(query, slots.keys, slots.values, layer.window)
         if count > 1:
             attended = attended.transpose(1, 2)
         return attended.reshape(count, -1).to(rows.dtype)
 
-    def _block(self, count: int, cache: StaticKVCache) -> Block:
-        entries = cache.num_entries()
-        whole = entries == 0 and self.windows == {None}
-        masks = {
-            window: None if whole else self._mask(entries, count, window) for window in self.windows
-        }
+    def _block(self, count: int, cache: StaticKVCache | PressedKVCache) -> Block:
+        whole = cache.num_entries() == 0 and self.windows == {None}
+        # One mask per kind of layer: by its window, and by its entries where layers differ.
+        masks: dict[tuple[int | None, int], Tensor | None] = {}
         grouped = self.arch.num_heads != self.arch.num_kv_heads
 
         def attend(query: Tensor, keys: Tensor, values: Tensor, window: int | None) -> Tensor:
+            kind = (window, keys.shape[2])
+            if kind not in masks:  # none where the block is the whole sequence
+                masks[kind] = None if whole else self._mask(kind[1] - count, count, window)
             return F.scaled_dot_product_attention(
                 query,
                 keys,
                 values,
-                attn_mask=masks[window],  # none where the block is the whole sequence
+                attn_mask=masks[kind],
                 is_causal=whole and count > 1,
                 enable_gqa=grouped,
             )
 
-        return Block(self.rotary.rotation(cache.length, count), attend)
+        return Block(self.rotary.rotation(cache.position, count), attend)
 
     def _mask(self, entries: int, count: int, window: int | None) -> Tensor | None:
         """0 where a new token may look, -inf where not; None where it may look everywhere."""

@@ -14,7 +14,7 @@ from statistics import median
 from typing import Any, Literal, assert_never
 
 from fastinfer.config import DecodeConfig
-from fastinfer.events import Finished, Origin, Role, Started, Step, Token
+from fastinfer.events import Compressed, Finished, Origin, Role, Started, Step, Token
 from fastinfer.metrics import RunStats
 from fastinfer.ui import labels
 from fastinfer.ui.charts import BASELINE_TRACE, MEDIAN_TRACE, POINT_TRACE, WINDOW_ROUNDS
@@ -62,6 +62,9 @@ class Recorder:
                 return _text({"run": _run(message)})
             case Step():
                 return self._step(message)
+            case Compressed():
+                self._stats.add(message)
+                return ""
             case Finished():
                 self._stats.add(message)
                 return self._finished(message)

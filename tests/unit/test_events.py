@@ -9,9 +9,13 @@ from typing import get_args
 import pytest
 from fake_engine import FakeEngine
 
-from fastinfer.events import Event, Finished, Started, Step, to_json
+from fastinfer.events import Compressed, Event, Finished, Role, Started, Step, to_json
 
-EVENTS = list(FakeEngine().events())
+COMPRESSED = Compressed(
+    role=Role.TARGET, after_step=3, entries_before=8, entries_after=4, bytes_before=80,
+    bytes_after=40, allocated_before=99, allocated_after=50, compress_ms=0.5,
+)  # fmt: skip
+EVENTS = [*FakeEngine().events(), COMPRESSED]
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)
@@ -33,8 +37,8 @@ def test_json_of_a_step_names_roles_and_origins_by_plain_words() -> None:
 
 def test_every_kind_of_event_has_a_type_of_its_own() -> None:
     names = {to_json(event)["type"] for event in EVENTS}
-    assert names == {"started", "step", "finished"}
-    assert set(get_args(Event)) == {Started, Step, Finished}
+    assert names == {"started", "step", "compressed", "finished"}
+    assert set(get_args(Event)) == {Started, Step, Compressed, Finished}
 
 
 @pytest.mark.parametrize("event", EVENTS, ids=lambda event: type(event).__name__)

@@ -1,0 +1,40 @@
+"""Hybrid: sinks, a recent window, and the best of what lies between by key norm.
+
+From the student project MooNknightO2/CS3602_FINAL_MIX on GitHub; no paper.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from fastinfer.presses.attention import with_newest
+from fastinfer.presses.base import LayerView, Press
+
+# Which keys of the middle are kept: -1 the smallest norms, as `knorm`; 1 the largest, as the
+# project that this press is from.
+DIRECTION = -1.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hybrid(Press):
+    """Keeps the newest `recent_share` of the entries, and from the others one set for all heads.
+
+    There, the recent window was 40% of the entries *kept*; a score does not know how many that will
+    be, so here it is 20% of the entries *there are*, which is the same at a ratio of 0.5.
+    """
+
+    name = "hybrid"
+    summary = "sinks, a recent window and, between them, keys chosen by their norm"
+    num_queries: int = 0
+    recent_share: float = 0.2
+
+    def score(self, view: LayerView) -> Tensor:
+        """The norm of the key averaged over heads, in DIRECTION; the recent window outranks all."""
+        kv_heads, length, _ = view.keys.shape
+        num_recent = int(length * self.recent_share)
+        norms = torch.linalg.vector_norm(view.keys.float(), dim=-1).mean(dim=0)
+        middle = DIRECTION * norms[: length - num_recent]
+        return with_newest(middle.expand(kv_heads, -1), num_recent)

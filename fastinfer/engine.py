@@ -14,7 +14,7 @@ import dataclasses
 import secrets
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from fastinfer.config import ConfigError, DecodeConfig
@@ -31,6 +31,7 @@ from fastinfer.decoding.sampling import Law
 from fastinfer.decoding.verification import CoupledRule, ResidualRule, Rule
 from fastinfer.events import Event, Finished, Role, Started, Step
 from fastinfer.metrics import RunStats
+from fastinfer.models.chat import chat_ids, has_template, prompt_ids
 from fastinfer.models.loading import LoadedModels, load_models
 from fastinfer.models.session import Session
 from fastinfer.steps import StepWriter
@@ -48,6 +49,7 @@ class EngineInfo:
     device: str
     context: int  # tokens, prompt and output together
     backends: dict[Role, str] = dataclasses.field(default_factory=dict)  # whose forward each uses
+    chat: bool = False  # whether `chat_prompt` works: the target has a chat template
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,6 +94,7 @@ class Engine:
             device=str(target.device),
             context=target.context,
             backends={role: decoder.backend for role, decoder in models.decoders.items()},
+            chat=has_template(models.tokenizer),
         )
 
     def check(self, prompt: str | Sequence[int], config: DecodeConfig) -> list[int]:
@@ -116,7 +119,15 @@ class Engine:
 
     def encode(self, text: str) -> list[int]:
         """Token ids, with what the tokenizer puts in front of a text."""
-        return list(self._models.tokenizer(text)["input_ids"])
+        return prompt_ids(self._models.tokenizer, text)
+
+    def chat_prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Token ids of a conversation for `stream`, the answer to begin after them.
+
+        `messages` are `{"role": "system" | "user" | "assistant", "content": text}`, oldest first.
+        Raises `ConfigError("messages", ...)` for a model without a chat template.
+        """
+        return chat_ids(self._models.tokenizer, messages)
 
     def stream(
         self, prompt: str | Sequence[int], config: DecodeConfig | None = None

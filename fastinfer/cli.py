@@ -19,6 +19,7 @@ from fastinfer.config import ConfigError, DecodeConfig
 from fastinfer.events import Event, Started, Step, to_json
 from fastinfer.metrics import RunStats
 from fastinfer.options import ModelChoice, build_parser, decode_config, model_choice, read_prompt
+from fastinfer.serve_options import serve_choice
 from fastinfer.terminal import Style, legend, mark, style_for, table, visible
 
 EXIT_FAILED = 1
@@ -91,6 +92,11 @@ def _run(args: argparse.Namespace, load: Load) -> int:
             from fastinfer.bench_cli import download
 
             return download(args.preset)
+        case "serve":
+            served = serve_choice(args)
+            from fastinfer.http.process import serve
+
+            return serve(served)
         case _:
             return generate(args, load)
 

@@ -25,6 +25,7 @@ RULE_ALIASES = {"google": "residual", "deepmind": "residual"}
 
 MAX_GAMMA = 64
 MAX_STOPS = 16
+MAX_LOGPROBS = 20
 MAX_SEED = 2**63 - 1
 
 
@@ -40,7 +41,8 @@ class ConfigError(ValueError):
 def _number(field: str, value: object, allowed: str, test: Callable[[float], bool]) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ConfigError(field, f"must be a number {allowed}, not {value!r}")
-    if not math.isfinite(value) or not test(value):
+    # A whole number may be too large for a float, so the range comes first.
+    if not test(value) or not math.isfinite(value):
         raise ConfigError(field, f"must be {allowed}, not {value}")
 
 
@@ -151,6 +153,7 @@ class DecodeConfig:
     inner_gamma: GammaConfig = field(default_factory=GammaConfig)
     rounds: int = 2
     use_cache: bool = True
+    logprobs: int | None = None  # alternatives beside each token's own; None: not even that
 
     def __post_init__(self) -> None:
         _choice("method", self.method, METHODS)
@@ -159,6 +162,8 @@ class DecodeConfig:
         _integer("max_new_tokens", self.max_new_tokens, 1)
         _integer("min_new_tokens", self.min_new_tokens, 0)
         _integer("rounds", self.rounds, 1, MAX_GAMMA)
+        if self.logprobs is not None:
+            _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         for name in ("ignore_eos", "use_cache"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(name, f"must be true or false, not {getattr(self, name)!r}")
@@ -241,6 +246,6 @@ _GAMMA_FIELDS = {
 }
 _PLAIN_FIELDS = (
     "method", "draft", "rule", "max_new_tokens", "min_new_tokens", "stop", "ignore_eos", "rounds",
-    "use_cache",
+    "use_cache", "logprobs",
 )  # fmt: skip
 FLAT_FIELDS = (*_PLAIN_FIELDS, *_SAMPLING_FIELDS, *_GAMMA_FIELDS.values(), "inner_gamma")

@@ -26,12 +26,13 @@ from fastinfer.config import (
     ConfigError,
     DecodeConfig,
 )
+from fastinfer.serve_options import add_command
 
 _TEXTS = ("method", "rule", "gamma_policy", "stop")  # options that are no numbers
 _NUMBERS = (
     "max_new_tokens", "min_new_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p",
     "repetition_penalty", "presence_penalty", "frequency_penalty", "seed",
-    "gamma", "gamma_min", "gamma_max", "gamma_threshold", "inner_gamma", "rounds",
+    "gamma", "gamma_min", "gamma_max", "gamma_threshold", "inner_gamma", "rounds", "logprobs",
 )  # fmt: skip
 
 
@@ -162,6 +163,7 @@ def build_parser() -> argparse.ArgumentParser:
     _add_draft_options(generate)
     _add_sampling_options(generate)
     add_commands(new)
+    add_command(new)
     return parser
 
 
@@ -197,6 +199,11 @@ def _add_text_options(parser: argparse.ArgumentParser) -> None:
         help="colour each token by its origin; letters where NO_COLOR is set",
     )
     group.add_argument("--json", action="store_true", help="one event a line, as JSON, and no text")
+    group.add_argument(
+        "--logprobs",
+        metavar="N",
+        help="with --json: each token's log-probability, and the N likeliest tokens there",
+    )
 
 
 def _add_model_options(parser: argparse.ArgumentParser) -> None:

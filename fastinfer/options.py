@@ -7,16 +7,16 @@ page and HTTP refuse the same values in the same words.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fastinfer import __version__
-from fastinfer.bench_options import add_commands
+from fastinfer import __version__, bench_options, models_options, serve_options
+from fastinfer.argv_values import number, require_utf8
+from fastinfer.chat_options import add_chat_options, add_model_defaults, with_defaults
 from fastinfer.config import (
     DRAFT_KINDS,
     DTYPES,
@@ -26,7 +26,6 @@ from fastinfer.config import (
     ConfigError,
     DecodeConfig,
 )
-from fastinfer.serve_options import add_command
 
 _TEXTS = ("method", "rule", "gamma_policy", "stop")  # options that are no numbers
 _NUMBERS = (
@@ -60,16 +59,18 @@ def model_choice(args: argparse.Namespace) -> ModelChoice:
     )
 
 
-def decode_config(args: argparse.Namespace) -> DecodeConfig:
-    """The request that argv asks for; raises `ConfigError`."""
+def decode_config(
+    args: argparse.Namespace, defaults: Mapping[str, Any] | None = None
+) -> DecodeConfig:
+    """The request that argv asks for, `defaults` where it says nothing; raises `ConfigError`."""
     values: dict[str, Any] = {name: getattr(args, name) for name in _TEXTS}
-    values |= {name: _number(getattr(args, name)) for name in _NUMBERS}
+    values |= {name: number(getattr(args, name)) for name in _NUMBERS}
     values["ignore_eos"] = True if args.ignore_eos else None
     values["use_cache"] = False if args.no_cache else None
     values["draft"] = _draft(args)[0]
     for stop in args.stop or ():
-        _require_utf8("stop", stop)
-    return DecodeConfig.from_mapping(values)
+        require_utf8("stop", stop)
+    return DecodeConfig.from_mapping(with_defaults(values, defaults or {}))
 
 
 def read_prompt(args: argparse.Namespace) -> str:
@@ -77,7 +78,7 @@ def read_prompt(args: argparse.Namespace) -> str:
     if args.prompt is not None and args.prompt_file is not None:
         raise ConfigError("prompt", "is given twice: use --prompt or --prompt-file, not both")
     if args.prompt is not None:
-        return _require_utf8("prompt", args.prompt)
+        return require_utf8("prompt", args.prompt)
     if args.prompt_file is None:
         raise ConfigError(
             "prompt", "is missing: give --prompt TEXT or --prompt-file FILE (- is standard input)"
@@ -94,16 +95,6 @@ def read_prompt(args: argparse.Namespace) -> str:
     return text.removesuffix("\n").removesuffix("\r")  # an editor's last line break is not meant
 
 
-def _number(text: str | None) -> int | float | str | None:
-    """The number that a text spells, or the text itself, for the config to refuse by name."""
-    if text is None:
-        return None
-    for kind in (int, float):
-        with contextlib.suppress(ValueError):
-            return kind(text)
-    return text
-
-
 def _draft(args: argparse.Namespace) -> tuple[str | None, str | None]:
     """(kind, model): --draft names a kind of drafting or a model, --approx_model_name a model."""
     if args.draft is None or args.draft == "model":
@@ -111,15 +102,6 @@ def _draft(args: argparse.Namespace) -> tuple[str | None, str | None]:
     if args.approx_model_name is not None:
         raise ConfigError("draft", "is given twice: use --draft or --approx_model_name, not both")
     return (args.draft, None) if args.draft in DRAFT_KINDS else ("model", args.draft)
-
-
-def _require_utf8(field: str, text: str) -> str:
-    """Refuse bytes that are no UTF-8, which argv smuggles in as lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ConfigError(field, "must be a text in UTF-8") from error
-    return text
 
 
 class _Parser(argparse.ArgumentParser):
@@ -162,8 +144,9 @@ def build_parser() -> argparse.ArgumentParser:
     _add_model_options(generate)
     _add_draft_options(generate)
     _add_sampling_options(generate)
-    add_commands(new)
-    add_command(new)
+    bench_options.add_command(new)
+    models_options.add_commands(new)
+    serve_options.add_command(new)
     return parser
 
 
@@ -176,6 +159,7 @@ def _add_text_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a file with that text, its last line break left out; - is standard input",
     )
+    add_chat_options(group)
     group.add_argument(
         "--max-new-tokens",
         "--max_tokens",
@@ -302,6 +286,7 @@ def _add_sampling_options(parser: argparse.ArgumentParser) -> None:
         ("--seed", "S", "repeats a run (default: a fresh one, shown at the end)"),
     ):
         group.add_argument(option, metavar=metavar, help=text)
+    add_model_defaults(group)
 
 
 def _either(names: Sequence[str]) -> str:

@@ -137,5 +137,6 @@ class HFDecoder:
             use_cache=True,
             logits_to_keep=num_logits,
         )
-        logits: Tensor = output.logits[0].float()
+        # A split model's last layer may be on another device than its first.
+        logits: Tensor = output.logits[0].to(self.device, torch.float32)
         return logits

@@ -33,6 +33,7 @@ from huggingface_hub.utils.tqdm import tqdm
 WANTED = ("*.safetensors", "*.json", "*.jinja", "tokenizer*", "*.model", "vocab*", "merges.txt")
 UNWANTED = ("*/*", "consolidated*")
 ANSWER_SECONDS = 5.0  # for one answer; a name may have many addresses, so also for all of them
+ATTEMPTS = 3
 DEFAULT_REVISION = "main"
 
 
@@ -99,31 +100,59 @@ def fetch(repo: Repo, progress: Progress | None = None) -> Path:
     A cut connection is taken up where it broke, and a finished file is never fetched again.
     """
     try:
-        info = _in_time(lambda: _info(repo))
-        sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
-        wanted = {name: size for name, size in sizes.items() if is_wanted(name)}
-        if not any(name.endswith(".safetensors") for name in wanted):
-            raise HubError(
-                f"{repo.name} has no weights as safetensors, and others are not loaded, since they "
-                "can run code; choose another model"
-            )
-        total = sum(wanted.values())
+        sizes = _sizes(repo)
+        total = sum(sizes.values())
         _check_room(repo, total)
-        folder = snapshot_download(
-            repo.name,
-            revision=repo.revision,
-            allow_patterns=list(WANTED),
-            ignore_patterns=list(UNWANTED),
-            etag_timeout=ANSWER_SECONDS,
-            tqdm_class=_counter(repo.name, total, progress),
-        )
+        folder = _snapshot(repo, _counter(repo.name, total, progress))
     except HubError:
         raise
     except Exception as error:  # the HTTP library's own errors have no name that would stay
         raise HubError(explain(repo, error)) from error
     if progress is not None:  # files that were there count as well
         progress(Fetched(name=repo.name, done_bytes=total, total_bytes=total))
-    return Path(folder)
+    return folder
+
+
+def _snapshot(repo: Repo, counter: type[tqdm]) -> Path:
+    """Every wanted file; a connection that is reset, which `huggingface_hub` gives up on, is made
+    again as long as the Hub answers.
+    """
+    for attempt in range(ATTEMPTS):
+        try:
+            return Path(
+                snapshot_download(
+                    repo.name,
+                    revision=repo.revision,
+                    allow_patterns=list(WANTED),
+                    ignore_patterns=list(UNWANTED),
+                    etag_timeout=ANSWER_SECONDS,
+                    tqdm_class=counter,
+                )
+            )
+        except (OSError, ValueError):  # refusals, no name, no room: another try changes nothing
+            raise
+        except Exception:
+            if attempt == ATTEMPTS - 1:
+                raise
+            _sizes(repo)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _sizes(repo: Repo) -> dict[str, int]:
+    """Bytes of each file that we load, in one request without retries."""
+    info = _in_time(
+        lambda: HfApi().model_info(
+            repo.name, revision=repo.revision, files_metadata=True, timeout=ANSWER_SECONDS
+        )
+    )
+    sizes = {file.rfilename: file.size or 0 for file in info.siblings or ()}
+    wanted = {name: size for name, size in sizes.items() if is_wanted(name)}
+    if not any(name.endswith(".safetensors") for name in wanted):
+        raise HubError(
+            f"{repo.name} has no weights as safetensors, and others are not loaded, since they can "
+            "run code; choose another model"
+        )
+    return wanted
 
 
 def is_wanted(path: str) -> bool:
@@ -142,7 +171,7 @@ def explain(repo: Repo, error: Exception) -> str:
         )
     if isinstance(error, RevisionNotFoundError):
         return f"{repo.name} has no revision {repo.revision}; try {repo.name}@{DEFAULT_REVISION}"
-    if isinstance(error, RepositoryNotFoundError) or _status(error) in (401, 403):
+    if isinstance(error, RepositoryNotFoundError) or _status(error) in (401, 403, 404):
         return (
             f"{where} shows no model {repo.name}; check the name, or give a token in HF_TOKEN "
             "where it is private"
@@ -178,13 +207,6 @@ def _status(error: Exception) -> int | None:
         if isinstance(cause, HfHubHTTPError):
             return int(cause.response.status_code)
     return None
-
-
-def _info(repo: Repo) -> Any:
-    """Commit, files and sizes, in one request without retries."""
-    return HfApi().model_info(
-        repo.name, revision=repo.revision, files_metadata=True, timeout=ANSWER_SECONDS
-    )
 
 
 def _in_time(ask: Callable[[], Any]) -> Any:

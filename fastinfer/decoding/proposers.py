@@ -73,7 +73,7 @@ class ModelProposer:
         rows: list[Tensor] = []
         confidences: list[float] = []
         while len(rows) < limit and self.gamma.keep_drafting(confidences):
-            row = laws_after(self.model, sequence, 1, self.law)[0]
+            row = laws_after(self.model, sequence, 1, self.law)[1][0]
             token = self.rule.draw(row, len(sequence))
             rows.append(row)
             confidences.append(float(row.numpy().max()))

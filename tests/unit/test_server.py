@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import fastapi
 from fastapi.testclient import TestClient
+from fastinfer.server import api_router
 
 import fastinfer
-from fastinfer.server import api_router
 from tests.browser.fake_engine import FakeEngine
 
 

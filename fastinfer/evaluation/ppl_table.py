@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fastinfer.evaluation.press_grid import no_better_than_random
+from fastinfer.evaluation.press_grid import against_random
 from fastinfer.evaluation.table import aligned
 
 Result = Mapping[str, Any]
@@ -49,11 +49,11 @@ def setting(document: Result) -> str:
 def remarks(document: Result) -> list[str]:
     """What a reader must know beside the figures."""
     lines = list(document["notes"])
-    losers = no_better_than_random(document["results"])
-    if losers:
-        lines.append(
-            f"not better than random at the same size by two standard errors: {', '.join(losers)}"
-        )
+    worse, undecided = against_random(document["results"])
+    if worse:
+        lines.append(f"worse than random by two standard errors: {', '.join(worse)}")
+    if undecided:
+        lines.append(f"neither better nor worse by as much: {', '.join(undecided)}")
     lines.append(
         "intervals take windows for independent; neighbours are alike, so they are rather wider"
     )

@@ -92,14 +92,17 @@ def _size(variant: Variant) -> tuple[float | None, int | None] | None:
     return (press.compression_ratio, press.max_cache_tokens) if press else None
 
 
-def no_better_than_random(results: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """The variants whose loss is not below the control's by two standard errors."""
-    names = []
+def against_random(results: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[str]]:
+    """The variants that lose to the control by two standard errors, and those that neither lose nor
+    win by as much."""
+    worse, undecided = [], []
     for name, result in results.items():
         against = result.get("over_random")
         if against is None:
             continue
         margin = 2.0 * (against["standard_error"] or 0.0)
-        if against["nats_per_token"] + margin >= 0:
-            names.append(name)
-    return names
+        if against["nats_per_token"] > margin:
+            worse.append(name)
+        elif against["nats_per_token"] >= -margin:
+            undecided.append(name)
+    return worse, undecided

@@ -20,9 +20,10 @@ class ExpectedAttention(Press):
     """Keeps what the next `num_future` queries are expected to attend to, times the value's norm.
 
     As in kvpress: the first `num_sinks` entries are outside of it all (their queries are outliers,
-    their scores the highest), the softmax runs over the other entries, heads that share a key are
-    averaged, and the paper's small constant added before the value's norm is 0. Queries from before
-    the last compression do not count, because a press keeps no state.
+    their scores the highest), the softmax runs over the other entries, and heads that share a key
+    are averaged. The norm is the value's own, not that of what it adds to the residual stream, and
+    no constant is added to the expectation before. Queries from before the last compression do not
+    count, because a press keeps no state.
     """
 
     name = "expected_attention"

@@ -15,9 +15,9 @@ from fastinfer.presses.base import LayerView, Press
 class SnapKV(Press):
     """Keeps what the last `num_queries` tokens attend to, neighbours included, and those tokens.
 
-    Attention is smoothed over `kernel` neighbours by a mean whose window ends in zeros, as in the
-    paper's code and in kvpress (the paper's text pools by the maximum), and averaged over the query
-    heads that share a key. Where fewer tokens are to be kept than the window holds, the newest of
+    Attention is smoothed over `kernel` neighbours by a mean, with zeros beyond both ends, as in
+    kvpress (the paper's code can also take the maximum), and averaged over the query heads that
+    share a key. Where fewer tokens are to be kept than the window holds, the newest of
     them are: kvpress leaves that to chance. A prompt no longer than the window, which kvpress
     refuses, is reduced to its newest tokens too. While decoding, the window is at most the tokens
     since the last compression.
@@ -34,6 +34,6 @@ class SnapKV(Press):
         length, window = view.keys.shape[1], view.queries.shape[1]
         if window == length:
             return with_newest(view.keys.new_zeros(len(view.keys), 0).float(), window)
-        before = attention_sum(view)[..., : length - window] / window
+        before = attention_sum(view)[..., : length - window]
         smooth = F.avg_pool1d(before, self.kernel, stride=1, padding=self.kernel // 2)
         return with_newest(smooth.mean(dim=1), window)

@@ -30,7 +30,7 @@ from fastinfer.evaluation.perplexity import (
     window_loss,
 )
 from fastinfer.evaluation.ppl_table import table
-from fastinfer.evaluation.press_grid import Variant, no_better_than_random, report, run_grid
+from fastinfer.evaluation.press_grid import Variant, against_random, report, run_grid
 from fastinfer.evaluation.windows import Coder, Document, Window, coder_of, cut
 from fastinfer.events import Role
 from fastinfer.options import build_parser
@@ -302,7 +302,25 @@ def test_each_press_is_compared_with_the_whole_cache_and_the_control() -> None:
     assert results["knorm@0.5"]["live_share"] == 0.5
     assert "over_random" not in results["random@0.5"]
     assert "over_random" not in results["tova@0"], "nothing is dropped, so nothing is chosen"
-    assert no_better_than_random(results) == ["tova@0.5"]
+    assert against_random(results) == ([], ["tova@0.5"])
+
+
+@pytest.mark.parametrize(
+    ("distance", "error", "expected"),
+    [
+        (-0.3, 0.1, ([], [])),
+        (-0.1, 0.1, ([], ["p"])),
+        (0.1, 0.1, ([], ["p"])),
+        (0.3, 0.1, (["p"], [])),
+        (0.0, None, ([], ["p"])),
+        (0.1, None, (["p"], [])),
+    ],
+)
+def test_two_standard_errors_decide(
+    distance: float, error: float | None, expected: tuple[list[str], list[str]]
+) -> None:
+    result = {"over_random": {"nats_per_token": distance, "standard_error": error}}
+    assert against_random({"p": result, "whole": {}}) == expected
 
 
 def test_a_press_that_a_model_cannot_have_is_named_and_left_out() -> None:
@@ -349,7 +367,7 @@ def test_the_table_says_what_was_measured_and_who_loses() -> None:
     row = next(line for line in lines if line.startswith("knorm@0.5"))
     assert "+0.1100 ± 0.0100" in row
     assert row.endswith("50%")
-    assert any("not better than random" in line and "tova@0.5" in line for line in lines)
+    assert any(line == "neither better nor worse by as much: tova@0.5" for line in lines)
     assert len({len(line) for line in lines[4:10]}) == 1, "columns are aligned"
 
 

@@ -59,7 +59,7 @@ def openai_router(service: Service) -> APIRouter:
 
 async def _answer(service: Service, request: Request, ask: Ask, answer: Answer) -> Response:
     if ask.stream:
-        return await service.stream(request, ask, answer.add, openai_shape, last=DONE)
+        return await service.stream(request, ask, answer.chunks, openai_shape, last=DONE)
     await service.whole(request, ask, answer.add)
     return Json(answer.whole())
 

@@ -21,7 +21,7 @@ from fastinfer.http.line import Line, Place
 from fastinfer.http.metrics import Metrics
 
 if TYPE_CHECKING:
-    from fastinfer.engine import EngineInfo
+    from fastinfer.info import EngineInfo
 
 
 class ServedEngine(Protocol):

@@ -25,7 +25,7 @@ def plain_router(service: Service) -> APIRouter:
     @router.get("/health", openapi_extra=HEALTH)
     async def health() -> Response:
         """Say that the engine is loaded, and which."""
-        info = service.runner.engine.info
+        info = service.engine().info
         return Json(
             {
                 "status": "ok",
@@ -47,14 +47,14 @@ def plain_router(service: Service) -> APIRouter:
         """Continue a prompt: the text and the run's figures, at once."""
         ask = plain_ask(await service.body(request), service.config.max_new_tokens)
         prediction = Prediction()
-        await service.whole(request, ask, prediction.add)
+        await service.whole(request, service.engine(), ask, prediction.add)
         return Json(prediction.to_mapping())
 
     @router.post("/generate", dependencies=guarded, openapi_extra=GENERATE)
     async def generate(request: Request) -> Response:
         """Continue a prompt: the engine's events as they come, each a server-sent event of JSON."""
         ask = plain_ask(await service.body(request), service.config.max_new_tokens)
-        return await service.stream(request, ask, _as_json, plain_shape)
+        return await service.stream(request, service.engine(), ask, _as_json, plain_shape)
 
     return router
 

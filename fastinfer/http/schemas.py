@@ -114,13 +114,14 @@ REFUSALS = {
     422: "a value that can't be used; the answer names it",
     429: "too many requests wait; Retry-After says when to come back",
     500: "the engine broke",
+    503: "no model is in memory just now; Retry-After says when to come back",
 }
 
 
 def _route(body: Schema | None, error: Schema, *, good: dict[str, Schema], not_found: bool) -> Any:
     statuses = {**REFUSALS, 404: "no such model"} if not_found else REFUSALS
     if body is None:
-        statuses = {401: REFUSALS[401]}
+        statuses = {status: REFUSALS[status] for status in (401, 503)}
     responses: dict[str, Any] = {
         str(status): {
             "description": text,

@@ -55,7 +55,7 @@ def schema() -> Any:
     # Few tokens: what is tried is the reading of requests, and every option once it is read.
     engine = load("nano", dtype="float32")
     engine.chat_prompt = joined  # type: ignore[method-assign, assignment]
-    app = build_api(engine, ServeConfig(max_new_tokens=12), Line(2))
+    app = build_api(lambda: engine, ServeConfig(max_new_tokens=12), Line(2))
     return schemathesis.openapi.from_asgi("/openapi.json", app)
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator
+from pathlib import Path
 
 import openai
 import pytest
@@ -18,6 +20,7 @@ from tests.http_server import running
 
 pytestmark = pytest.mark.integration
 
+ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "The old man looked at the sea and"
 KEY = "test-key"
 # The text depends on target, prompt, options and seed alone.
@@ -33,7 +36,7 @@ def engine() -> Engine:
 def client(engine: Engine) -> Iterator[openai.OpenAI]:
     config = ServeConfig(api_key=KEY)
     with (
-        running(build_api(engine, config, Line(config.max_waiting))) as url,
+        running(build_api(lambda: engine, config, Line(config.max_waiting))) as url,
         openai.OpenAI(base_url=f"{url}/v1", api_key=KEY, max_retries=0) as made,
     ):
         yield made
@@ -185,3 +188,17 @@ def test_errors_are_the_clients_own(
 def test_a_wrong_key_is_an_authentication_error(client: openai.OpenAI) -> None:
     with pytest.raises(openai.AuthenticationError):
         client.with_options(api_key="wrong").models.list()
+
+
+def test_the_example_in_the_documents_runs(
+    client: openai.OpenAI, capsys: pytest.CaptureFixture[str]
+) -> None:
+    page = (ROOT / "docs" / "http.md").read_text()
+    (block,) = re.findall(r"^```python\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    here = block.replace("http://127.0.0.1:5000/v1", str(client.base_url)).replace(
+        '"none"', f'"{KEY}"'
+    )
+    assert here != block
+    exec(compile(here, "docs/http.md", "exec"), {})
+    text, tpot = capsys.readouterr().out.rsplit("\n", 2)[:2]
+    assert text and float(tpot) > 0

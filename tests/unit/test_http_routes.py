@@ -30,7 +30,7 @@ BODIES: dict[str, dict[str, Any]] = {
 
 def client_of(engine: FakeEngine, line: Line | None = None, **options: Any) -> TestClient:
     config = ServeConfig(**options)
-    return TestClient(build_api(engine, config, line or Line(config.max_waiting)))
+    return TestClient(build_api(lambda: engine, config, line or Line(config.max_waiting)))
 
 
 @pytest.fixture
@@ -242,6 +242,28 @@ def test_an_error_of_the_chat_template_is_400(engine: FakeEngine) -> None:
     assert response.status_code == 400
     error = error_of(path, response)
     assert error["param"] == "messages" and "continues texts" in error["message"]
+
+
+def test_while_there_is_no_engine_every_route_says_so() -> None:
+    def loading() -> FakeEngine:
+        raise ConfigError("preset", "no model is in memory just now; try again in a moment")
+
+    client = TestClient(build_api(loading, ServeConfig(), Line(1)))
+    for path in (*POSTS, "/health", "/v1/models"):
+        get = path not in POSTS
+        response = client.get(path) if get else client.post(path, json=BODIES[path])
+        assert response.status_code == 503 and response.headers["retry-after"]
+        assert "no model is in memory" in error_of(path, response)["message"]
+
+
+def test_a_request_keeps_the_engine_that_it_began_with() -> None:
+    old, new = FakeEngine(("old",)), FakeEngine(("new",))
+    engines = iter([old, new, new])
+    path = "/v1/chat/completions"
+    client = TestClient(build_api(lambda: next(engines), ServeConfig(), Line(1)))
+    for word in ("old", "new"):
+        got = client.post(path, json={**BODIES[path], "max_tokens": 1}).json()
+        assert got["choices"][0]["message"]["content"] == word
 
 
 # --- a broken engine ----------------------------------------------------------------------------

@@ -23,7 +23,7 @@ def build_app(engine: Engine, config: ServeConfig | None = None) -> FastAPI:
     """Routes first: the page answers every other address. Both take turns in one line."""
     config = config or ServeConfig()
     line = Line(config.max_waiting)
-    app = build_api(engine, config, line)
+    app = build_api(lambda: engine, config, line)
     return gr.mount_gradio_app(app, build_demo(InLine(engine, line)), path="/", **page_settings())
 
 

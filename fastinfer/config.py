@@ -96,8 +96,8 @@ class SamplingConfig:
         _number("min_p", self.min_p, "from 0 to 1", lambda v: 0 <= v <= 1)
         _number("typical_p", self.typical_p, "above 0 and at most 1", lambda v: 0 < v <= 1)
         _number(
-            "repetition_penalty", self.repetition_penalty, "above 0 and at most 10",
-            lambda v: 0 < v <= 10,
+            "repetition_penalty", self.repetition_penalty, "from 0.01 to 10",
+            lambda v: 0.01 <= v <= 10,  # a smaller one would make logits overflow
         )  # fmt: skip
         for name in ("presence_penalty", "frequency_penalty"):
             _number(name, getattr(self, name), "from -2 to 2", lambda v: -2 <= v <= 2)

@@ -19,6 +19,8 @@ from fastinfer.config import SamplingConfig
 
 # Below this temperature a law is one-hot to float32's precision, and logits would overflow.
 GREEDY_BELOW = 1e-5
+# A share of probability below this is 0 in float32, which would keep no token at all.
+SMALLEST_SHARE = torch.finfo(torch.float32).tiny
 
 
 class Law:
@@ -134,7 +136,9 @@ def _top_p(probs: Tensor, top_p: float) -> Tensor:
     """The likeliest tokens, up to and with the one that crosses `top_p`."""
     sorted_probs, order = probs.sort(stable=True, dim=-1, descending=True)
     before = sorted_probs.cumsum(-1) - sorted_probs
-    keep = torch.zeros_like(probs, dtype=torch.bool).scatter(-1, order, before < top_p)
+    keep = torch.zeros_like(probs, dtype=torch.bool).scatter(
+        -1, order, before < max(top_p, SMALLEST_SHARE)
+    )
     return _keep(probs, keep)
 
 
@@ -145,5 +149,7 @@ def _typical(probs: Tensor, mass: float) -> Tensor:
     _, order = (surprise - entropy).abs().sort(stable=True, dim=-1)
     sorted_probs = probs.gather(-1, order)
     before = sorted_probs.cumsum(-1) - sorted_probs
-    keep = torch.zeros_like(probs, dtype=torch.bool).scatter(-1, order, before < mass)
+    keep = torch.zeros_like(probs, dtype=torch.bool).scatter(
+        -1, order, before < max(mass, SMALLEST_SHARE)
+    )
     return _keep(probs, keep & (probs > 0))

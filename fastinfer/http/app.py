@@ -1,6 +1,8 @@
-"""build_api(engine, config, line): every route on one app, for `serve` and the page."""
+"""build_api(current, config, line): every route on one app, for `serve` and the page."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
@@ -17,8 +19,11 @@ from fastinfer.http.service import Service
 from fastinfer.serve_options import ServeConfig
 
 
-def build_api(engine: ServedEngine, config: ServeConfig, line: Line) -> FastAPI:
-    """The app. Whoever else decodes with `engine` takes turns in the same `line`."""
+def build_api(current: Callable[[], ServedEngine], config: ServeConfig, line: Line) -> FastAPI:
+    """The app. `current` gives the engine in use, or raises `ConfigError` while there is none.
+
+    Whoever else decodes on the same machine takes turns in the same `line`.
+    """
     app = FastAPI(
         title="fastinfer",
         version=fastinfer.__version__,
@@ -26,8 +31,8 @@ def build_api(engine: ServedEngine, config: ServeConfig, line: Line) -> FastAPI:
         redoc_url=None,
     )
     metrics = Metrics(line)
-    runner = Runner(engine, line, metrics, config.max_seconds)
-    service = Service(runner=runner, config=config, metrics=metrics)
+    runner = Runner(line, metrics, config.max_seconds)
+    service = Service(current=current, runner=runner, config=config, metrics=metrics)
     app.include_router(plain_router(service))
     app.include_router(openai_router(service))
     app.add_exception_handler(HTTPException, http_exception)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 import uuid
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any
 
 from fastinfer.events import Event, Finished, FinishReason, Started, Step, Token
@@ -28,22 +29,29 @@ class Answer:
         self._chat = chat
         self._stats = RunStats()
         self._tokens: list[Token] = []
-        self._shown = 0  # characters sent, for `text_offset`
+        self._length = 0  # of their text
         self._head = {
             "id": ("chatcmpl-" if chat else "cmpl-") + uuid.uuid4().hex,
             "created": int(time.time()),
             "model": model,
         }
 
-    def add(self, event: Event) -> list[dict[str, Any]]:
-        """Take in an event; the chunks that a streaming client gets for it."""
+    def add(self, event: Event) -> None:
+        """Take in an event."""
         self._stats.add(event)
+        if isinstance(event, Step):
+            self._tokens += event.tokens
+            self._length += sum(len(token.text) for token in event.tokens)
+
+    def chunks(self, event: Event) -> list[dict[str, Any]]:
+        """Take in an event; what a streaming client gets for it."""
+        offset = self._length
+        self.add(event)
         match event:
             case Started():
                 return [self._chunk(self._delta("", first=True), None)] if self._chat else []
             case Step():
-                self._tokens += event.tokens
-                return [self._step_chunk(event)]
+                return [self._step_chunk(event, offset)]
             case Finished():
                 return self._last_chunks(event)
         return []
@@ -59,7 +67,7 @@ class Answer:
         choice = {
             "index": 0,
             **content,
-            "logprobs": self._logprobs(self._tokens),
+            "logprobs": self._logprobs(self._tokens, 0),
             "finish_reason": FINISH_REASONS[finished.reason],
         }
         return {
@@ -67,13 +75,13 @@ class Answer:
             "object": "chat.completion" if self._chat else "text_completion",
             "choices": [choice],
             "usage": self._usage(),
-            "fastinfer": {"tokens": origins(self._tokens), **self._run()},
+            "fastinfer": {"tokens": _origins(self._tokens), **self._run()},
         }
 
-    def _step_chunk(self, step: Step) -> dict[str, Any]:
+    def _step_chunk(self, step: Step, offset: int) -> dict[str, Any]:
         text = "".join(token.text for token in step.tokens)
-        logprobs = self._logprobs(step.tokens)
-        extra = {"tokens": origins(step.tokens)}
+        logprobs = self._logprobs(step.tokens, offset)
+        extra = {"tokens": _origins(step.tokens)}
         return self._chunk(self._delta(text), None, logprobs=logprobs, extra=extra)
 
     def _last_chunks(self, finished: Finished) -> list[dict[str, Any]]:
@@ -108,18 +116,16 @@ class Answer:
             return {"text": text}
         return {"delta": {"role": "assistant", "content": text} if first else {"content": text}}
 
-    def _logprobs(self, tokens: Sequence[Token]) -> dict[str, Any] | None:
+    def _logprobs(self, tokens: Sequence[Token], offset: int) -> dict[str, Any] | None:
         if not self._ask.logprobs:
             return None
         if self._chat:
             return {"content": [_chat_logprob(token) for token in tokens], "refusal": None}
-        return self._completion_logprobs(tokens)
+        return self._completion_logprobs(tokens, offset)
 
-    def _completion_logprobs(self, tokens: Sequence[Token]) -> dict[str, Any]:
-        offsets = []
-        for token in tokens:
-            offsets.append(self._shown)
-            self._shown += len(token.text)
+    def _completion_logprobs(self, tokens: Sequence[Token], offset: int) -> dict[str, Any]:
+        """`text_offset` is where a token begins in the answer's text, which begins at `offset`."""
+        *offsets, _ = accumulate((len(token.text) for token in tokens), initial=offset)
         tops = [{each.text: each.logprob for each in token.alternatives} for token in tokens]
         return {
             "tokens": [token.text for token in tokens],
@@ -151,7 +157,7 @@ class Answer:
         return self._stats.finished
 
 
-def origins(tokens: Sequence[Token]) -> list[dict[str, Any]]:
+def _origins(tokens: Sequence[Token]) -> list[dict[str, Any]]:
     """Where each token came from."""
     return [{"id": token.id, "text": token.text, "origin": token.origin} for token in tokens]
 

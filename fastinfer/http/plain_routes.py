@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from fastapi import APIRouter, Depends, Request, Response
 
 import fastinfer
-from fastinfer.events import Event, Finished, to_json
+from fastinfer.events import Event, Step, Token, to_json
 from fastinfer.http.errors import Json, plain_shape, route_class
 from fastinfer.http.metrics import CONTENT_TYPE
 from fastinfer.http.requests import plain_ask
@@ -24,7 +25,7 @@ def plain_router(service: Service) -> APIRouter:
     @router.get("/health", openapi_extra=HEALTH)
     async def health() -> Response:
         """Say that the engine is loaded, and which."""
-        info = service.runner.engine.info
+        info = service.engine().info
         return Json(
             {
                 "status": "ok",
@@ -45,15 +46,15 @@ def plain_router(service: Service) -> APIRouter:
     async def predict(request: Request) -> Response:
         """Continue a prompt: the text and the run's figures, at once."""
         ask = plain_ask(await service.body(request), service.config.max_new_tokens)
-        stats = RunStats()
-        await service.whole(request, ask, stats.add)
-        return Json(_prediction(stats))
+        prediction = Prediction()
+        await service.whole(request, service.engine(), ask, prediction.add)
+        return Json(prediction.to_mapping())
 
     @router.post("/generate", dependencies=guarded, openapi_extra=GENERATE)
     async def generate(request: Request) -> Response:
         """Continue a prompt: the engine's events as they come, each a server-sent event of JSON."""
         ask = plain_ask(await service.body(request), service.config.max_new_tokens)
-        return await service.stream(request, ask, _as_json, plain_shape)
+        return await service.stream(request, service.engine(), ask, _as_json, plain_shape)
 
     return router
 
@@ -62,12 +63,28 @@ def _as_json(event: Event) -> list[dict[str, Any]]:
     return [to_json(event)]
 
 
-def _prediction(stats: RunStats) -> dict[str, Any]:
-    assert stats.started is not None and isinstance(stats.finished, Finished), "a whole run"
-    return {
-        "text": stats.finished.text,
-        "finish_reason": stats.finished.reason,
-        "seed": stats.started.seed,
-        "stats": stats.to_mapping(),
-        "options": stats.started.options,
-    }
+class Prediction:
+    """The answer of /predict: a fold of the run's events."""
+
+    def __init__(self) -> None:
+        self._stats = RunStats()
+        self._tokens: list[Token] = []
+
+    def add(self, event: Event) -> None:
+        """Take in one event."""
+        self._stats.add(event)
+        if isinstance(event, Step):
+            self._tokens += event.tokens
+
+    def to_mapping(self) -> dict[str, Any]:
+        """The answer, JSON-ready."""
+        started, finished = self._stats.started, self._stats.finished
+        assert started is not None and finished is not None, "a whole run"
+        return {
+            "text": finished.text,
+            "finish_reason": finished.reason,
+            "seed": started.seed,
+            "stats": self._stats.to_mapping(),
+            "tokens": [dataclasses.asdict(token) for token in self._tokens],
+            "options": started.options,
+        }

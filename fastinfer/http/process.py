@@ -28,7 +28,7 @@ def serve(choice: ServeChoice) -> int:
             dtype=choice.dtype,
             device=choice.device,
         )
-        app = build_api(engine, choice.config, Line(choice.config.max_waiting))
+        app = build_api(lambda: engine, choice.config, Line(choice.config.max_waiting))
         config = uvicorn.Config(
             app,
             log_level="warning",

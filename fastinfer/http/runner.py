@@ -7,6 +7,7 @@ ahead is bounded by the most tokens of a request.
 from __future__ import annotations
 
 import asyncio
+import functools
 import threading
 import time
 from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Mapping, Sequence
@@ -55,12 +56,9 @@ class _End:
 
 
 class Runner:
-    """Runs requests on one engine, each when its turn in the line comes."""
+    """Runs requests, each when its turn comes, and on the engine that it began with."""
 
-    def __init__(
-        self, engine: ServedEngine, line: Line, metrics: Metrics, max_seconds: float
-    ) -> None:
-        self.engine = engine
+    def __init__(self, line: Line, metrics: Metrics, max_seconds: float) -> None:
         self._line = line
         self._metrics = metrics
         self._max_seconds = max_seconds
@@ -68,21 +66,23 @@ class Runner:
         self._decoding = ThreadPoolExecutor(1, "decoding")
         self._checking = ThreadPoolExecutor(1, "checking")
 
-    async def check(self, prompt: str | Sequence[int], config: DecodeConfig) -> list[int]:
-        """The prompt's ids; raises `ConfigError`."""
-        loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._checking, self.engine.check, prompt, config)
-
-    async def chat_prompt(self, messages: Sequence[Mapping[str, str]]) -> str | list[int]:
+    async def chat_prompt(
+        self, engine: ServedEngine, messages: Sequence[Mapping[str, str]]
+    ) -> str | list[int]:
         """The prompt that a chat makes; raises `ConfigError`."""
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._checking, self.engine.chat_prompt, messages)
+        return await loop.run_in_executor(self._checking, engine.chat_prompt, messages)
 
-    async def events(self, ids: list[int], config: DecodeConfig) -> AsyncGenerator[Event, None]:
-        """The run's events. Raises `LineFull` at the first `anext`, and what the engine raises.
+    async def events(
+        self, engine: ServedEngine, prompt: str | Sequence[int], config: DecodeConfig
+    ) -> AsyncGenerator[Event, None]:
+        """The run's events.
 
-        Closing it, waiting or decoding, frees the turn within a round.
+        Raises, before the first one, `ConfigError` and `LineFull`, and later what the engine
+        raises. Closing it, waiting or decoding, frees the turn within a round.
         """
+        loop = asyncio.get_running_loop()
+        ids = await loop.run_in_executor(self._checking, engine.check, prompt, config)
         place = self._line.join()
         try:
             await asyncio.wrap_future(place.turn)
@@ -90,14 +90,14 @@ class Runner:
             place.leave()
             raise
         inbox: asyncio.Queue[Event | _End] = asyncio.Queue()
-        loop = asyncio.get_running_loop()
         stop = threading.Event()
 
         def put(item: Event | _End) -> None:
             with suppress(RuntimeError):  # the loop is closed: nobody listens any more
                 loop.call_soon_threadsafe(inbox.put_nowait, item)
 
-        self._decoding.submit(self._work, ids, config, place, stop, put)
+        stream = functools.partial(self._stream, engine, ids, config)
+        self._decoding.submit(_work, stream, place, stop, put)
         try:
             while not isinstance(item := await inbox.get(), _End):
                 yield item
@@ -106,31 +106,32 @@ class Runner:
         finally:
             stop.set()
 
-    def _work(
-        self,
-        ids: list[int],
-        config: DecodeConfig,
-        place: Place,
-        stop: threading.Event,
-        put: Callable[[Event | _End], None],
-    ) -> None:
-        """Decode in this thread, until the end, a stop or an error; then free the turn."""
-        error: Exception | None = None
-        try:
-            with closing(self._engine_stream(ids, config)) as events:
-                for event in events:
-                    put(event)
-                    if stop.is_set():
-                        break
-        except Exception as raised:  # handed to the reader, who knows whom to tell
-            error = raised
-        finally:
-            place.leave()
-            put(_End(error))
-
-    def _engine_stream(self, ids: list[int], config: DecodeConfig) -> Generator[Event, None, None]:
-        with closing(self.engine.stream(ids, config)) as events:
+    def _stream(
+        self, engine: ServedEngine, ids: list[int], config: DecodeConfig
+    ) -> Generator[Event, None, None]:
+        with closing(engine.stream(ids, config)) as events:
             yield from self._metrics.watch(within(events, self._max_seconds))
+
+
+def _work(
+    stream: Callable[[], Generator[Event, None, None]],
+    place: Place,
+    stop: threading.Event,
+    put: Callable[[Event | _End], None],
+) -> None:
+    """Decode in this thread, until the end, a stop or an error; then free the turn."""
+    error: Exception | None = None
+    try:
+        with closing(stream()) as events:
+            for event in events:
+                put(event)
+                if stop.is_set():
+                    break
+    except Exception as raised:  # handed to the reader, who knows whom to tell
+        error = raised
+    finally:
+        place.leave()
+        put(_End(error))
 
 
 def within(events: Iterator[Event], seconds: float) -> Iterator[Event]:

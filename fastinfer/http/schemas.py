@@ -57,7 +57,7 @@ _DESCRIBED: dict[str, Schema] = {
     "top_p": _number(0, 1, open_below=True),
     "min_p": _number(0, 1),
     "typical_p": _number(0, 1, open_below=True),
-    "repetition_penalty": _number(0, 10, open_below=True),
+    "repetition_penalty": _number(0.01, 10),
     "presence_penalty": _number(-2, 2),
     "frequency_penalty": _number(-2, 2),
     "seed": _integer(0, MAX_SEED),
@@ -114,13 +114,14 @@ REFUSALS = {
     422: "a value that can't be used; the answer names it",
     429: "too many requests wait; Retry-After says when to come back",
     500: "the engine broke",
+    503: "no model is in memory just now; Retry-After says when to come back",
 }
 
 
 def _route(body: Schema | None, error: Schema, *, good: dict[str, Schema], not_found: bool) -> Any:
     statuses = {**REFUSALS, 404: "no such model"} if not_found else REFUSALS
     if body is None:
-        statuses = {401: REFUSALS[401]}
+        statuses = {status: REFUSALS[status] for status in (401, 503)}
     responses: dict[str, Any] = {
         str(status): {
             "description": text,
@@ -137,7 +138,7 @@ def _route(body: Schema | None, error: Schema, *, good: dict[str, Schema], not_f
 
 
 _JSON: dict[str, Schema] = {"application/json": {"type": "object"}}
-_EVENTS: dict[str, Schema] = {"text/event-stream": {"type": "string"}}
+_EVENTS: dict[str, Schema] = {"text/event-stream": _object({"data": {"type": "string"}}, "data")}
 
 HEALTH: dict[str, Any] = {}
 METRICS = _route(None, ERROR, good={"text/plain": {"type": "string"}}, not_found=False)

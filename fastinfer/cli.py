@@ -10,17 +10,23 @@ import io
 import json
 import os
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from contextlib import closing
-from typing import NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from fastinfer.bench_options import bench_choice
+from fastinfer.chat_options import messages
 from fastinfer.config import ConfigError, DecodeConfig
 from fastinfer.events import Event, Started, Step, to_json
 from fastinfer.metrics import RunStats
+from fastinfer.models_options import download_choice
 from fastinfer.options import ModelChoice, build_parser, decode_config, model_choice, read_prompt
 from fastinfer.ppl_options import ppl_choice
+from fastinfer.serve_options import serve_choice
 from fastinfer.terminal import Style, legend, mark, style_for, table, visible
+
+if TYPE_CHECKING:
+    from fastinfer.info import EngineInfo
 
 EXIT_FAILED = 1
 EXIT_USAGE = 2
@@ -31,11 +37,22 @@ EXIT_BROKEN_PIPE = 141  # as a shell reports SIGPIPE
 class TextEngine(Protocol):
     """What this file needs from `fastinfer.engine.Engine`."""
 
-    def check(self, prompt: str, config: DecodeConfig) -> object:
+    @property
+    def info(self) -> EngineInfo:
+        """What is loaded."""
+        ...
+
+    def chat_prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Token ids of a conversation; raises `ConfigError`."""
+        ...
+
+    def check(self, prompt: str | Sequence[int], config: DecodeConfig) -> object:
         """Raise `ConfigError` for what can be refused before decoding."""
         ...
 
-    def stream(self, prompt: str, config: DecodeConfig) -> Generator[Event, None, None]:
+    def stream(
+        self, prompt: str | Sequence[int], config: DecodeConfig
+    ) -> Generator[Event, None, None]:
         """Started, Step..., Finished."""
         ...
 
@@ -94,9 +111,19 @@ def _run(args: argparse.Namespace, load: Load) -> int:
 
             return ppl(asked)
         case "download":
-            from fastinfer.bench_cli import download
+            wanted = download_choice(args)
+            from fastinfer.models_cli import download
 
-            return download(args.preset, args.dataset)
+            return download(wanted)
+        case "models":
+            from fastinfer.models_cli import models
+
+            return models(args.device, args.dtype)
+        case "serve":
+            served = serve_choice(args)
+            from fastinfer.http.process import serve
+
+            return serve(served)
         case _:
             return generate(args, load)
 
@@ -106,23 +133,30 @@ def generate(args: argparse.Namespace, load: Load) -> int:
     choice = model_choice(args)
     config = decode_config(args)
     prompt = read_prompt(args)
+    chat = messages(args, prompt)
     engine = load(choice)
-    engine.check(prompt, config)
-    with closing(engine.stream(prompt, config)) as events:
+    if args.model_defaults:
+        config = decode_config(args, engine.info.defaults)
+    asked = prompt if chat is None else engine.chat_prompt(chat)
+    engine.check(asked, config)
+    with closing(engine.stream(asked, config)) as events:
         return _print_run(events, args)
 
 
 def _load_engine(choice: ModelChoice) -> TextEngine:
     from fastinfer.engine import load
+    from fastinfer.models_cli import Bars
 
-    return load(
-        choice.preset,
-        target=choice.target,
-        intermediate=choice.intermediate,
-        draft=choice.draft,
-        dtype=choice.dtype,
-        device=choice.device,
-    )
+    with Bars() as bars:
+        return load(
+            choice.preset,
+            target=choice.target,
+            intermediate=choice.intermediate,
+            draft=choice.draft,
+            dtype=choice.dtype,
+            device=choice.device,
+            progress=bars,
+        )
 
 
 def _print_run(events: Generator[Event, None, None], args: argparse.Namespace) -> int:

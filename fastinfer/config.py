@@ -36,6 +36,7 @@ RULE_ALIASES = {"google": "residual", "deepmind": "residual"}
 
 MAX_GAMMA = 64
 MAX_STOPS = 16
+MAX_LOGPROBS = 20
 MAX_SEED = 2**63 - 1
 DEFAULT_RATIO = 0.5
 
@@ -52,7 +53,8 @@ class ConfigError(ValueError):
 def _number(field: str, value: object, allowed: str, test: Callable[[float], bool]) -> None:
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         raise ConfigError(field, f"must be a number {allowed}, not {value!r}")
-    if not math.isfinite(value) or not test(value):
+    # A whole number may be too large for a float, so the range comes first.
+    if not test(value) or not math.isfinite(value):
         raise ConfigError(field, f"must be {allowed}, not {value}")
 
 
@@ -94,8 +96,8 @@ class SamplingConfig:
         _number("min_p", self.min_p, "from 0 to 1", lambda v: 0 <= v <= 1)
         _number("typical_p", self.typical_p, "above 0 and at most 1", lambda v: 0 < v <= 1)
         _number(
-            "repetition_penalty", self.repetition_penalty, "above 0 and at most 10",
-            lambda v: 0 < v <= 10,
+            "repetition_penalty", self.repetition_penalty, "from 0.01 to 10",
+            lambda v: 0.01 <= v <= 10,  # a smaller one would make logits overflow
         )  # fmt: skip
         for name in ("presence_penalty", "frequency_penalty"):
             _number(name, getattr(self, name), "from -2 to 2", lambda v: -2 <= v <= 2)
@@ -115,7 +117,7 @@ class GammaConfig:
     that is lower.
     """
 
-    policy: GammaPolicy = "aimd"
+    policy: GammaPolicy = "cost_aware"
     initial: int = 4
     minimum: int | None = None
     maximum: int = 16
@@ -236,6 +238,7 @@ class DecodeConfig:
     use_cache: bool = True
     compression: CompressionConfig | None = None
     shadow_every: int = 0  # 0 is off
+    logprobs: int | None = None  # alternatives beside each token's own; None: not even that
 
     def __post_init__(self) -> None:
         _choice("method", self.method, METHODS)
@@ -246,6 +249,8 @@ class DecodeConfig:
         _integer("min_new_tokens", self.min_new_tokens, 0)
         _integer("rounds", self.rounds, 1, MAX_GAMMA)
         _integer("shadow_every", self.shadow_every, 0)
+        if self.logprobs is not None:
+            _integer("logprobs", self.logprobs, 0, MAX_LOGPROBS)
         for name in ("ignore_eos", "use_cache"):
             if not isinstance(getattr(self, name), bool):
                 raise ConfigError(name, f"must be true or false, not {getattr(self, name)!r}")
@@ -407,7 +412,7 @@ _PRESS_FIELDS = {
 }
 _PLAIN_FIELDS = (
     "method", "draft", "intermediate", "rule", "max_new_tokens", "min_new_tokens", "stop",
-    "ignore_eos", "rounds", "use_cache", "shadow_every",
+    "ignore_eos", "rounds", "use_cache", "shadow_every", "logprobs",
 )  # fmt: skip
 FLAT_FIELDS = (
     *_PLAIN_FIELDS, *_SAMPLING_FIELDS, *_GAMMA_FIELDS.values(), "inner_gamma",

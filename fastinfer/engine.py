@@ -14,9 +14,11 @@ import dataclasses
 import secrets
 import threading
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from fastinfer.clock import Clock
 from fastinfer.config import ConfigError, DecodeConfig
 from fastinfer.decoding.gamma import controller_for
 from fastinfer.decoding.loop import Committed, Limits, decode
@@ -30,27 +32,19 @@ from fastinfer.decoding.protocols import GammaController, Proposer
 from fastinfer.decoding.sampling import Law
 from fastinfer.decoding.verification import CoupledRule, ResidualRule, Rule
 from fastinfer.events import Event, Finished, Role, Shadow, Started, Step
+from fastinfer.info import EngineInfo
 from fastinfer.metrics import RunStats
+from fastinfer.models import loading
 from fastinfer.models.base import Decoder
+from fastinfer.models.chat import chat_ids, has_template, prompt_ids
 from fastinfer.models.compression import plan_for
-from fastinfer.models.loading import LoadedModels, load_models
+from fastinfer.models.hub import Progress
+from fastinfer.models.loading import LoadedModels, Tokenizer, TransformersModel
 from fastinfer.models.session import Session
 from fastinfer.models.shadow import ShadowMeter
 from fastinfer.steps import CacheSize, StepWriter
 
 MAX_RANDOM_SEED = 2**31
-
-
-@dataclass(frozen=True, kw_only=True)
-class EngineInfo:
-    """What is loaded."""
-
-    preset: str
-    models: dict[Role, str]
-    dtype: str
-    device: str
-    context: int  # tokens, prompt and output together
-    backends: dict[Role, str] = dataclasses.field(default_factory=dict)  # whose forward each uses
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,14 +65,16 @@ def load(
     draft: str | None = None,
     dtype: str = "auto",
     device: str = "auto",
+    progress: Progress | None = None,
 ) -> Engine:
     """Load a preset; a Hub name or a folder replaces the model of a role.
 
-    Raises `ConfigError` (of which `ModelLoadError` is one), naming what to change.
+    What is not on this machine is downloaded, and `progress` hears how far that is. Raises
+    `ConfigError` (of which `ModelLoadError` is one), naming what to change.
     """
     given = {Role.TARGET: target, Role.INTERMEDIATE: intermediate, Role.DRAFT: draft}
     overrides = {role: name for role, name in given.items() if name is not None}
-    return Engine(load_models(preset, overrides, dtype, device))
+    return Engine(loading.load_models(preset, overrides, dtype, device, progress))
 
 
 class Engine:
@@ -95,7 +91,33 @@ class Engine:
             device=str(target.device),
             context=target.context,
             backends={role: decoder.backend for role, decoder in models.decoders.items()},
+            chat=has_template(models.tokenizer),
+            defaults=dict(models.defaults),
         )
+
+    @classmethod
+    def from_models(
+        cls,
+        *,
+        target: TransformersModel,
+        tokenizer: Tokenizer,
+        draft: TransformersModel | None = None,
+        intermediate: TransformersModel | None = None,
+    ) -> Engine:
+        """An engine over causal models that transformers has loaded, all of `tokenizer`'s ids.
+
+        They keep dtype and device. Those that our own decoder covers are copied into it, so that
+        they are in memory twice as long as the caller keeps them; the others are put into
+        `eval()`, their gradients off. Raises `ModelLoadError`.
+        """
+        given = {Role.TARGET: target, Role.INTERMEDIATE: intermediate, Role.DRAFT: draft}
+        models = {role: model for role, model in given.items() if model is not None}
+        return cls(loading.models_in_memory(models, tokenizer))
+
+    @property
+    def folders(self) -> dict[Role, Path]:
+        """Where the models came from; empty for models that were in memory."""
+        return dict(self._models.folders)
 
     def check(self, prompt: str | Sequence[int], config: DecodeConfig) -> list[int]:
         """The prompt's token ids; raises `ConfigError` for a request that can't be served."""
@@ -110,6 +132,11 @@ class Engine:
                 )
         self._check_presses(config)
         ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
+        vocab_size = self._models.vocab_size
+        if unknown := [token_id for token_id in ids if not 0 <= token_id < vocab_size]:
+            raise ConfigError(
+                "prompt", f"must hold token ids from 0 to {vocab_size - 1}, not {unknown[0]}"
+            )
         if len(ids) >= self.info.context:
             raise ConfigError(
                 "prompt",
@@ -140,7 +167,15 @@ class Engine:
 
     def encode(self, text: str) -> list[int]:
         """Token ids, with what the tokenizer puts in front of a text."""
-        return list(self._models.tokenizer(text)["input_ids"])
+        return prompt_ids(self._models.tokenizer, text)
+
+    def chat_prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Token ids of a conversation for `stream`, the answer to begin after them.
+
+        `messages` are `{"role": "system" | "user" | "assistant", "content": text}`, oldest first.
+        Raises `ConfigError("messages", ...)` for a model without a chat template.
+        """
+        return chat_ids(self._models.tokenizer, messages)
 
     def stream(
         self, prompt: str | Sequence[int], config: DecodeConfig | None = None
@@ -197,7 +232,7 @@ class Engine:
         self, ids: list[int], config: DecodeConfig, spent: float
     ) -> Generator[Event, None, None]:
         yield self._started(ids, config)
-        clock = _Clock(spent, self._turn)
+        clock = Clock(spent, self._turn)
         with clock:
             writer = StepWriter(self._decode, ids, config)
             target = self._session(Role.TARGET, config)
@@ -336,27 +371,3 @@ class _Shadow:
 class _Rounds:
     proposer: Proposer
     iterator: Iterator[Committed]
-
-
-class _Clock:
-    """Runs only inside `with`: slow readers cost nothing, nor does waiting for a turn."""
-
-    def __init__(self, spent: float, turn: threading.Lock) -> None:
-        self._spent = spent
-        self._turn = turn
-        self._begin: float | None = None
-
-    def __enter__(self) -> None:
-        self._turn.acquire()
-        self._begin = time.perf_counter()
-
-    def __exit__(self, *_: object) -> None:
-        assert self._begin is not None, "entered"
-        self._spent += time.perf_counter() - self._begin
-        self._begin = None
-        self._turn.release()
-
-    def elapsed_ms(self) -> float:
-        """Milliseconds on the clock."""
-        running = 0.0 if self._begin is None else time.perf_counter() - self._begin
-        return (self._spent + running) * 1000.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Literal
 
-FinishReason = Literal["eos", "stop", "length", "context"]
+FinishReason = Literal["eos", "stop", "length", "context", "time"]  # time: a server's limit
 
 
 class Role(StrEnum):
@@ -34,6 +34,15 @@ class Origin(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Alternative:
+    """A token that might have come, with its log-probability."""
+
+    id: int
+    text: str
+    logprob: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class Token:
     """One token. Probabilities are those of this token under the laws that were really used.
 
@@ -41,6 +50,9 @@ class Token:
     and 1 or 0 under the coupled rule; both are None for a token of the target's own. `text` is what
     this token made visible: whole characters only, so a token that ends inside a character has ""
     and the one that completes it carries the character.
+
+    `logprob` and `alternatives`, only where the request asks for them, are of the target's own law:
+    before temperature, penalties and filters.
     """
 
     id: int
@@ -50,6 +62,8 @@ class Token:
     target_prob: float
     draft_prob: float | None = None
     accept_prob: float | None = None
+    logprob: float | None = None  # natural logarithm
+    alternatives: tuple[Alternative, ...] = ()  # the likeliest tokens, in order
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,14 +9,14 @@ from __future__ import annotations
 import argparse
 import functools
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NoReturn
 
-from fastinfer import __version__
-from fastinfer.argv import number
-from fastinfer.bench_options import add_commands
+from fastinfer import __version__, bench_options, models_options, ppl_options, serve_options
+from fastinfer.argv import number, require_utf8
+from fastinfer.chat_options import add_chat_options, add_model_defaults, with_defaults
 from fastinfer.config import (
     DRAFT_KINDS,
     DTYPES,
@@ -27,14 +27,13 @@ from fastinfer.config import (
     ConfigError,
     DecodeConfig,
 )
-from fastinfer.ppl_options import add_ppl
 from fastinfer.press_options import PRESS_NUMBERS, PRESS_TEXTS, add_press_options
 
 _TEXTS = ("method", "rule", "gamma_policy", "stop", *PRESS_TEXTS)  # options that are no numbers
 _NUMBERS = (
     "max_new_tokens", "min_new_tokens", "temperature", "top_k", "top_p", "min_p", "typical_p",
     "repetition_penalty", "presence_penalty", "frequency_penalty", "seed",
-    "gamma", "gamma_min", "gamma_max", "gamma_threshold", "inner_gamma", "rounds",
+    "gamma", "gamma_min", "gamma_max", "gamma_threshold", "inner_gamma", "rounds", "logprobs",
     *PRESS_NUMBERS,
 )  # fmt: skip
 
@@ -63,8 +62,10 @@ def model_choice(args: argparse.Namespace) -> ModelChoice:
     )
 
 
-def decode_config(args: argparse.Namespace) -> DecodeConfig:
-    """The request that argv asks for; raises `ConfigError`."""
+def decode_config(
+    args: argparse.Namespace, defaults: Mapping[str, Any] | None = None
+) -> DecodeConfig:
+    """The request that argv asks for, `defaults` where it says nothing; raises `ConfigError`."""
     values: dict[str, Any] = {name: getattr(args, name) for name in _TEXTS}
     given = {name: getattr(args, name) for name in _NUMBERS}
     values |= {name: number(text) for name, text in given.items() if text is not None}
@@ -73,8 +74,8 @@ def decode_config(args: argparse.Namespace) -> DecodeConfig:
     values["draft"] = _draft(args)[0]
     values["intermediate"] = args.intermediate if args.intermediate in INTERMEDIATE_KINDS else None
     for stop in args.stop or ():
-        _require_utf8("stop", stop)
-    return DecodeConfig.from_mapping(values)
+        require_utf8("stop", stop)
+    return DecodeConfig.from_mapping(with_defaults(values, defaults or {}))
 
 
 def read_prompt(args: argparse.Namespace) -> str:
@@ -82,7 +83,7 @@ def read_prompt(args: argparse.Namespace) -> str:
     if args.prompt is not None and args.prompt_file is not None:
         raise ConfigError("prompt", "is given twice: use --prompt or --prompt-file, not both")
     if args.prompt is not None:
-        return _require_utf8("prompt", args.prompt)
+        return require_utf8("prompt", args.prompt)
     if args.prompt_file is None:
         raise ConfigError(
             "prompt", "is missing: give --prompt TEXT or --prompt-file FILE (- is standard input)"
@@ -106,15 +107,6 @@ def _draft(args: argparse.Namespace) -> tuple[str | None, str | None]:
     if args.approx_model_name is not None:
         raise ConfigError("draft", "is given twice: use --draft or --approx_model_name, not both")
     return (args.draft, None) if args.draft in DRAFT_KINDS else ("model", args.draft)
-
-
-def _require_utf8(field: str, text: str) -> str:
-    """Refuse bytes that are no UTF-8, which argv smuggles in as lone surrogates."""
-    try:
-        text.encode()
-    except UnicodeEncodeError as error:
-        raise ConfigError(field, "must be a text in UTF-8") from error
-    return text
 
 
 class _Parser(argparse.ArgumentParser):
@@ -158,8 +150,10 @@ def build_parser() -> argparse.ArgumentParser:
     _add_draft_options(generate)
     _add_sampling_options(generate)
     add_press_options(generate)
-    add_commands(new)
-    add_ppl(new)
+    bench_options.add_command(new)
+    ppl_options.add_ppl(new)
+    models_options.add_commands(new)
+    serve_options.add_command(new)
     return parser
 
 
@@ -172,6 +166,7 @@ def _add_text_options(parser: argparse.ArgumentParser) -> None:
         metavar="FILE",
         help="a file with that text, its last line break left out; - is standard input",
     )
+    add_chat_options(group)
     group.add_argument(
         "--max-new-tokens",
         "--max_tokens",
@@ -195,6 +190,11 @@ def _add_text_options(parser: argparse.ArgumentParser) -> None:
         help="colour each token by its origin; letters where NO_COLOR is set",
     )
     group.add_argument("--json", action="store_true", help="one event a line, as JSON, and no text")
+    group.add_argument(
+        "--logprobs",
+        metavar="N",
+        help="with --json: each token's log-probability, and the N likeliest tokens there",
+    )
 
 
 def _add_model_options(parser: argparse.ArgumentParser) -> None:
@@ -295,9 +295,16 @@ def _add_sampling_options(parser: argparse.ArgumentParser) -> None:
         ("--top-p", "P", "keep the most likely tokens that sum to P (default 1, off)"),
         ("--min-p", "P", "drop tokens below P times the most likely one's (default 0, off)"),
         ("--typical-p", "P", "keep the most typical tokens that sum to P (default 1, off)"),
-        ("--seed", "S", "repeats a run (default: a fresh one, shown at the end)"),
+        (
+            "--seed",
+            "S",
+            "repeats a run (default: a fresh one, shown at the end); under the residual rule with "
+            "--gamma-policy cost_aware block lengths follow the clock, so use another policy or "
+            "--rule coupled to repeat a text to the letter",
+        ),
     ):
         group.add_argument(option, metavar=metavar, help=text)
+    add_model_defaults(group)
 
 
 def _either(names: Sequence[str]) -> str:

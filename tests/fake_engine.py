@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Mapping, Sequence
 
 from fastinfer.config import ConfigError, DecodeConfig
 from fastinfer.events import Event, Finished, Origin, Role, Stage, Started, Step, Token
+from fastinfer.info import EngineInfo
 from fastinfer.options import ModelChoice
 
 TOKENS = (
@@ -54,7 +55,8 @@ class FakeEngine:
         self.method = method
         self.target = target
         self.choice: ModelChoice | None = None
-        self.prompt: str | None = None
+        self.prompt: str | Sequence[int] | None = None
+        self.messages: list[Mapping[str, str]] | None = None
         self.config: DecodeConfig | None = None
         self.closed = False
 
@@ -62,11 +64,24 @@ class FakeEngine:
         self.choice = choice
         return self
 
-    def check(self, prompt: str, config: DecodeConfig) -> None:
+    @property
+    def info(self) -> EngineInfo:
+        return EngineInfo(
+            preset="fake", models={Role.TARGET: self.target}, dtype="float32", device="cpu",
+            context=64, chat=True, defaults={"temperature": 0.25, "top_k": 7},
+        )  # fmt: skip
+
+    def chat_prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        self.messages = list(messages)
+        return [1, 2, 3]
+
+    def check(self, prompt: str | Sequence[int], config: DecodeConfig) -> None:
         if not prompt:
             raise ConfigError("prompt", "is empty; give at least one character")
 
-    def stream(self, prompt: str, config: DecodeConfig) -> Generator[Event, None, None]:
+    def stream(
+        self, prompt: str | Sequence[int], config: DecodeConfig
+    ) -> Generator[Event, None, None]:
         self.prompt, self.config = prompt, config
         # Held, so that a stream which nobody closes stays open.
         self.running = self._stream()

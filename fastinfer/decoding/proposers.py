@@ -73,10 +73,10 @@ class ModelProposer:
         rows: list[Tensor] = []
         confidences: list[float] = []
         while len(rows) < limit and self.gamma.keep_drafting(confidences):
-            row = laws_after(self.model, sequence, 1, self.law)[0]
+            row = laws_after(self.model, sequence, 1, self.law)[1][0]
             token = self.rule.draw(row, len(sequence))
             rows.append(row)
-            confidences.append(float(row.max()))
+            confidences.append(float(row.numpy().max()))
             sequence.append(token)
             if token in self.end_ids:
                 break
@@ -152,7 +152,7 @@ class CascadeProposer:
             inner = speculate(self.model, source, sequence, allowed, self.law, self.rule)
             done.append(inner)
             sequence.extend(inner.token_ids)
-            confidences.extend(inner.laws.amax(-1).tolist())
+            confidences.extend(inner.laws.numpy().max(-1).tolist())
             self.inner.update(inner.outcome)
             if not self.end_ids.isdisjoint(inner.token_ids):
                 break

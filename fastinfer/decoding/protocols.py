@@ -82,7 +82,7 @@ class Draft:
     """
 
     token_ids: tuple[int, ...]
-    probs: Tensor  # [n, vocab] float32
+    probs: Tensor  # [n, vocab] float32, on the CPU
     origins: tuple[Origin, ...]
     confidences: tuple[float, ...] = ()  # largest probability of each row
     stages: tuple[Stage, ...] = ()  # verifications inside the proposer (cascade)

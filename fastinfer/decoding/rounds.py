@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from fastinfer.decoding.protocols import Draft, LanguageModel, Outcome, Proposer
@@ -31,6 +32,8 @@ class Round:
     draft: Draft
     verdict: Verdict
     laws: Tensor  # [num_accepted + 1, vocab]
+    logits: Tensor  # [num_accepted + 1, vocab], what the laws were made from; may be overwritten by
+    # the verifier's next pass
     own_prob: float  # of the verifier's own token, under its law
     draft_ms: float
     verify_ms: float
@@ -75,6 +78,7 @@ class Round:
         )
 
 
+@torch.inference_mode()
 def speculate(
     verifier: LanguageModel,
     proposer: Proposer,
@@ -94,10 +98,10 @@ def speculate(
 
     # 2. Verify: one pass gives the verifier's law at every position of the block and after it.
     block = [*tokens, *draft.token_ids]
-    laws = laws_after(verifier, block, len(draft) + 1, law)
+    logits, laws = laws_after(verifier, block, len(draft) + 1, law)
     verdict = rule.verify(laws, draft, len(tokens))
     accepted = verdict.num_accepted
-    own_prob = float(laws[accepted, verdict.token_id])
+    own_prob = float(laws.numpy()[accepted, verdict.token_id])
 
     # 3. Forget what was refused. The verifier's own token follows in the next pass.
     verifier.rollback(len(tokens) + accepted)
@@ -108,18 +112,22 @@ def speculate(
         draft=draft,
         verdict=verdict,
         laws=laws[: accepted + 1],
+        logits=logits[: accepted + 1],
         own_prob=own_prob,
         draft_ms=(drafted - start) * 1000.0,
         verify_ms=(verified - drafted) * 1000.0,
     )
 
 
-def laws_after(model: LanguageModel, tokens: Sequence[int], count: int, law: Law) -> Tensor:
-    """The model's laws [count, vocab] after each of the last `count` prefixes of `tokens`.
+def laws_after(
+    model: LanguageModel, tokens: Sequence[int], count: int, law: Law
+) -> tuple[Tensor, Tensor]:
+    """The model's logits and laws [count, vocab] after the last `count` prefixes of `tokens`.
 
     Raises FloatingPointError, naming the model, when its logits are not finite.
     """
     try:
-        return law(model.forward(tokens, count), tokens)
+        logits = model.forward(tokens, count)
+        return logits, law(logits, tokens)
     except FloatingPointError as error:
         raise FloatingPointError(f"the {model.role.value} model's {error}") from None

@@ -19,6 +19,8 @@ from fastinfer.config import SamplingConfig
 
 # Below this temperature a law is one-hot to float32's precision, and logits would overflow.
 GREEDY_BELOW = 1e-5
+# A share of probability below this is 0 in float32, which would keep no token at all.
+SMALLEST_SHARE = torch.finfo(torch.float32).tiny
 
 
 class Law:
@@ -49,21 +51,24 @@ class Law:
         """Laws [n, vocab] of the tokens that follow each of the last n prefixes of `tokens`.
 
         Row n - 1 follows all of `tokens`, row 0 all but its last n - 1. `logits` [n, vocab] is
-        float32. Raises FloatingPointError when a row is not finite.
+        float32, on any device; the laws are on the CPU, and fetching them is all the waiting for a
+        device that a pass needs. Raises FloatingPointError where a row holds NaN or infinity (of
+        minus infinity only where nothing else is left: it is probability 0).
         """
         rows = logits.shape[0]
         first = len(tokens) - rows + 1  # the position that row 0 predicts
-        # One sum finds any NaN or infinity; only then is it looked for.
-        if not math.isfinite(float(logits.sum())):
-            bad = int((~torch.isfinite(logits).all(-1)).nonzero()[0])
-            raise FloatingPointError(f"logits for position {first + bad} are not finite")
         if self._penalised:
             logits = self._penalise(logits, tokens, first)
         blocked_rows = min(rows, max(0, self.first_free - first))
         if blocked_rows and self.blocked_ids:
             logits = logits.clone()
             logits[:blocked_rows, self.blocked_ids] = -torch.inf
-        return _filter(logits, self.config)
+        laws = _filter(logits, self.config)
+        probs = laws.numpy()
+        for row in range(rows):
+            if math.isnan(probs[row, 0]):  # a bad logit makes its whole row NaN
+                raise FloatingPointError(f"logits for position {first + row} are not finite")
+        return laws
 
     def _penalise(self, logits: Tensor, tokens: Sequence[int], first: int) -> Tensor:
         """Repetition (arXiv:1909.05858) looks at prompt and output, the others at output only."""
@@ -88,9 +93,12 @@ class Law:
 
 
 def _filter(logits: Tensor, c: SamplingConfig) -> Tensor:
-    """Temperature and filters on rows of logits; returns normalised laws [n, vocab]."""
+    """Temperature and filters on rows of logits; returns normalised laws [n, vocab], on the CPU.
+
+    A row with NaN or infinity in it becomes NaN from end to end.
+    """
     if c.temperature < GREEDY_BELOW:
-        return functional.one_hot(logits.argmax(-1), logits.shape[-1]).float()
+        return _greedy(logits)
     if c.temperature != 1.0:
         logits = logits / c.temperature
     if 0 < c.top_k < logits.shape[-1]:
@@ -103,7 +111,19 @@ def _filter(logits: Tensor, c: SamplingConfig) -> Tensor:
         probs = _keep(probs, probs >= c.min_p * probs.amax(-1, keepdim=True))
     if c.typical_p < 1.0:
         probs = _typical(probs, c.typical_p)
-    return probs
+    return probs.cpu()
+
+
+def _greedy(logits: Tensor) -> Tensor:
+    """One-hot laws of the largest logits. Only those leave the device."""
+    best, tokens = logits.max(-1)
+    laws = torch.zeros(logits.shape)
+    probs = laws.numpy()
+    for row, (value, token) in enumerate(zip(best.tolist(), tokens.tolist(), strict=True)):
+        probs[row, token] = 1.0
+        if not math.isfinite(value):
+            probs[row] = math.nan
+    return laws
 
 
 def _keep(probs: Tensor, keep: Tensor) -> Tensor:
@@ -116,7 +136,9 @@ def _top_p(probs: Tensor, top_p: float) -> Tensor:
     """The likeliest tokens, up to and with the one that crosses `top_p`."""
     sorted_probs, order = probs.sort(stable=True, dim=-1, descending=True)
     before = sorted_probs.cumsum(-1) - sorted_probs
-    keep = torch.zeros_like(probs, dtype=torch.bool).scatter(-1, order, before < top_p)
+    keep = torch.zeros_like(probs, dtype=torch.bool).scatter(
+        -1, order, before < max(top_p, SMALLEST_SHARE)
+    )
     return _keep(probs, keep)
 
 
@@ -127,5 +149,7 @@ def _typical(probs: Tensor, mass: float) -> Tensor:
     _, order = (surprise - entropy).abs().sort(stable=True, dim=-1)
     sorted_probs = probs.gather(-1, order)
     before = sorted_probs.cumsum(-1) - sorted_probs
-    keep = torch.zeros_like(probs, dtype=torch.bool).scatter(-1, order, before < mass)
+    keep = torch.zeros_like(probs, dtype=torch.bool).scatter(
+        -1, order, before < max(mass, SMALLEST_SHARE)
+    )
     return _keep(probs, keep & (probs > 0))

@@ -16,7 +16,10 @@ can be exactly 0 and a token of target probability 0 must never pass.
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
+import random
 from collections import OrderedDict
 from dataclasses import dataclass
 from typing import Protocol
@@ -26,6 +29,8 @@ import torch
 from torch import Tensor
 
 from fastinfer.decoding.protocols import Draft
+
+DRAW_BLOCK = 64  # entries of a law that are summed up before one block of them is searched
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,29 +73,50 @@ def residual_law(
     return surplus / total if total > 0 else target
 
 
-def drafted_probs(laws: Tensor, draft: Draft) -> Tensor:
-    """Target and draft probability of each drafted token: [2, n] on the CPU, in one transfer."""
-    ids = torch.tensor(draft.token_ids, device=laws.device).unsqueeze(-1)
-    target = laws[: len(draft)].gather(-1, ids)
-    return torch.cat([target, draft.probs.gather(-1, ids)], -1).T.cpu()
+def drafted_probs(laws: Tensor, draft: Draft) -> tuple[list[float], list[float]]:
+    """Target and draft probability of each drafted token."""
+    # A few single entries: on a short block plain numbers are cheaper than tensor operations.
+    target, proposed = laws.numpy(), draft.probs.numpy()
+    rows = list(enumerate(draft.token_ids))
+    return [float(target[row]) for row in rows], [float(proposed[row]) for row in rows]
+
+
+def token_at(law: Tensor, uniform: float) -> int:
+    """Inverse of the cumulative law [vocab] at `uniform` in [0, 1): never a token of probability 0.
+
+    Sums of blocks first, then one block: a whole cumulative sum takes several times as long.
+    """
+    probs = law.numpy()
+    sums = np.add.reduceat(probs, range(0, len(probs), DRAW_BLOCK), dtype=np.float64)
+    block, inside = _find(sums.tolist(), uniform)
+    start = block * DRAW_BLOCK
+    token, _ = _find(probs[start : start + DRAW_BLOCK].tolist(), inside)
+    return start + token
+
+
+def _find(weights: list[float], uniform: float) -> tuple[int, float]:
+    """The index that `uniform` falls into, and how far inside it, as a fraction."""
+    cumulative = list(itertools.accumulate(weights))
+    # Rounding may put the point at the total itself, past the last token.
+    point = min(uniform * cumulative[-1], math.nextafter(cumulative[-1], 0.0))
+    index = bisect.bisect_right(cumulative, point)
+    before = cumulative[index - 1] if index else 0.0
+    return index, (point - before) / (cumulative[index] - before)
 
 
 class ResidualRule:
     """Speculative sampling with one random generator for the whole request."""
 
     def __init__(self, seed: int) -> None:
-        self.generator = torch.Generator().manual_seed(seed)
+        self.seed = seed
+        self.generator = random.Random(seed)
 
-    def _uniform(self, count: int) -> Tensor:
-        return torch.rand(count, generator=self.generator, dtype=torch.float64)
+    def _uniform(self) -> float:
+        return self.generator.random()
 
     def draw(self, law: Tensor, position: int) -> int:
         """Inverse of the cumulative law at one uniform draw; never a token of probability 0."""
-        cumulative = law.cpu().numpy().cumsum(dtype=np.float64)
-        total = float(cumulative[-1])
-        # Rounding may put the point at the total itself, past the last token.
-        point = min(float(self._uniform(1)) * total, math.nextafter(total, 0.0))
-        return int(cumulative.searchsorted(point, side="right"))
+        return token_at(law, self._uniform())
 
     def verify(self, laws: Tensor, draft: Draft, position: int) -> Verdict:
         """Accept while u * draft < target; then the residual's token, or the target's own."""
@@ -98,8 +124,9 @@ class ResidualRule:
         if count == 0:
             return Verdict(num_accepted=0, num_tested=0, token_id=self.draw(laws[0], position))
         target, proposed = drafted_probs(laws, draft)
-        passed = self._uniform(count) * proposed < target
-        accepted = int(passed.long().cumprod(0).sum())
+        accepted = 0
+        while accepted < count and self._uniform() * proposed[accepted] < target[accepted]:
+            accepted += 1
         law = laws[accepted]
         if accepted < count:
             law = residual_law(law, draft.probs[accepted])
@@ -107,9 +134,9 @@ class ResidualRule:
             num_accepted=accepted,
             num_tested=min(accepted + 1, count),
             token_id=self.draw(law, position + accepted),
-            target_probs=tuple(target.tolist()),
-            draft_probs=tuple(proposed.tolist()),
-            accept_probs=tuple((target / proposed).clamp_max(1.0).tolist()),
+            target_probs=tuple(target),
+            draft_probs=tuple(proposed),
+            accept_probs=tuple(min(1.0, t / d) for t, d in zip(target, proposed, strict=True)),
         )
 
 
@@ -135,19 +162,19 @@ class CoupledRule:
 
     def draw(self, law: Tensor, position: int) -> int:
         """The Gumbel-max draw (as an exponential race, which needs no logarithm)."""
-        return int((law.to("cpu", torch.float64) / self.noise(position, law.shape[-1])).argmax())
+        return int((law.double() / self.noise(position, law.shape[-1])).argmax())
 
     def verify(self, laws: Tensor, draft: Draft, position: int) -> Verdict:
         """A drafted token stands where the target draws the same."""
         count = len(draft)
         noise = [self.noise(position + i, laws.shape[-1]) for i in range(count + 1)]
-        own = (laws.to("cpu", torch.float64) / torch.stack(noise)).argmax(-1).tolist()
+        own = (laws.double() / torch.stack(noise)).argmax(-1).tolist()
         accepted = 0
         while accepted < count and own[accepted] == draft.token_ids[accepted]:
             accepted += 1
         if count == 0:
             return Verdict(num_accepted=0, num_tested=0, token_id=own[0])
-        target, proposed = drafted_probs(laws, draft).tolist()
+        target, proposed = drafted_probs(laws, draft)
         return Verdict(
             num_accepted=accepted,
             num_tested=min(accepted + 1, count),

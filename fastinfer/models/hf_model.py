@@ -258,5 +258,6 @@ class HFDecoder:
             logits_to_keep=num_logits,
             **positions,
         )
-        logits: Tensor = output.logits[0].float()
+        # A split model's last layer may be on another device than its first.
+        logits: Tensor = output.logits[0].to(self.device, torch.float32)
         return logits

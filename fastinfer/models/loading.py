@@ -1,4 +1,4 @@
-"""Names to weights: where a model lies, its device and dtype, and that tokenizers agree."""
+"""Names, folders or models in memory to decoders that fit together."""
 
 from __future__ import annotations
 
@@ -9,25 +9,37 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
+from transformers import (
+    AutoConfig,
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
 
-from fastinfer.config import DTYPES, ConfigError
 from fastinfer.events import Role
 from fastinfer.models import transformer
 from fastinfer.models.architectures import UnsupportedArchitecture
 from fastinfer.models.base import Decoder
 from fastinfer.models.catalog import preset_named
+from fastinfer.models.devices import SPLIT, choose_device, choose_dtype
 from fastinfer.models.graphed_decoder import with_graphs
 from fastinfer.models.hf_model import HFDecoder
-from fastinfer.models.sources import (
-    LOAD_ERRORS,
-    ModelLoadError,
-    broken_folder,
-    display_name,
-    locate,
+from fastinfer.models.hub import Progress
+from fastinfer.models.pairing import (
+    check_decoders,
+    check_same_tokenizer,
+    end_ids,
+    read_generation_config,
+    sampling_defaults,
 )
+from fastinfer.models.sources import LOAD_ERRORS, broken_folder, display_name, locate
 
 logger = logging.getLogger(__name__)
+
+# For those above this package, which know transformers by these two names only.
+TransformersModel = PreTrainedModel
+Tokenizer = PreTrainedTokenizerBase
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,147 +52,156 @@ class LoadedModels:
     vocab_size: int  # real ids, the tokenizer's
     end_ids: frozenset[int]
     folders: dict[Role, Path] = field(default_factory=dict)  # where the weights came from
+    defaults: dict[str, Any] = field(default_factory=dict)  # how the target's authors sample
+
+
+def names_of(preset: str, overrides: Mapping[Role, str]) -> dict[Role, str]:
+    """What to load: a preset, with other names or folders for some roles.
+
+    Naming a target leaves the preset's other roles out: they would not share its tokenizer.
+    """
+    if Role.TARGET in overrides:
+        return dict(overrides)
+    models = preset_named(preset).models
+    return {**{role: model.source for role, model in models.items()}, **overrides}
 
 
 def load_models(
-    preset: str, overrides: Mapping[Role, str], dtype: str = "auto", device: str = "auto"
+    preset: str,
+    overrides: Mapping[Role, str],
+    dtype: str = "auto",
+    device: str = "auto",
+    progress: Progress | None = None,
 ) -> LoadedModels:
-    """Load a preset, with other names or folders for some roles.
+    """Load what `names_of` names, downloading what is not here; `progress` hears how far that is.
 
-    Naming a target leaves the preset's other roles out: they would not share its tokenizer.
     Raises `ConfigError` for a bad option, `ModelLoadError` where a model is missing or does not
     fit.
     """
     chosen_device = choose_device(device)
     chosen_dtype = choose_dtype(dtype, chosen_device)
-    base = {} if Role.TARGET in overrides else preset_named(preset).models
-    names = {**base, **overrides}
-    folders = {role: locate(role, name) for role, name in names.items()}
-    tokenizer = load_tokenizer(Role.TARGET, folders[Role.TARGET])
+    names = names_of(preset, overrides)
+    folders = {role: locate(role, name, progress) for role, name in names.items()}
+    target = folders[Role.TARGET]
+    tokenizer = load_tokenizer(Role.TARGET, target)
     for role, folder in folders.items():
         if role is not Role.TARGET:
             check_same_tokenizer(role, load_tokenizer(role, folder), tokenizer)
-    decoders = {
-        role: load_decoder(role, name, folders[role], chosen_dtype, chosen_device)
-        for role, name in names.items()
-    }
-    vocab_size = len(tokenizer)
-    for role, decoder in decoders.items():
-        if decoder.vocab_size < vocab_size:
-            raise ModelLoadError(
-                role.value,
-                f"{decoder.name} has {decoder.vocab_size} output rows, but its tokenizer has "
-                f"{vocab_size} ids; choose a model made for this tokenizer",
-            )
+    decoders: dict[Role, Decoder] = {}
+    for role in sorted(names, key=list(Role).index):  # the target last, into what room is left
+        decoders[role] = load_decoder(
+            role,
+            display_name(names[role], folders[role]),
+            folders[role],
+            chosen_dtype,
+            chosen_device,
+            split=device == SPLIT and role is Role.TARGET,
+        )
+    check_decoders(decoders, len(tokenizer))
+    generation = read_generation_config(target)
+    config: Any = AutoConfig.from_pretrained(target, local_files_only=True)
     return LoadedModels(
         preset=preset if Role.TARGET not in overrides else "custom",
         tokenizer=tokenizer,
         decoders=decoders,
-        vocab_size=vocab_size,
-        end_ids=end_ids(folders[Role.TARGET], tokenizer),
+        vocab_size=len(tokenizer),
+        end_ids=end_ids(
+            getattr(config, "eos_token_id", None),
+            generation.get("eos_token_id"),
+            tokenizer.eos_token_id,
+        ),
         folders=folders,
+        defaults=sampling_defaults(generation),
     )
 
 
-def choose_device(device: str) -> torch.device:
-    """`auto` is the first GPU where there is one, else the CPU."""
-    if device == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    try:
-        chosen = torch.device(device)
-        torch.empty(0, device=chosen)
-    except (RuntimeError, AssertionError, NotImplementedError):
-        raise ConfigError(
-            "device", f"must be auto, cpu, or a device that this machine has, not {device!r}"
-        ) from None
-    return chosen
+def models_in_memory(
+    models: Mapping[Role, PreTrainedModel], tokenizer: PreTrainedTokenizerBase
+) -> LoadedModels:
+    """Models that transformers has loaded, of one tokenizer.
 
-
-def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
-    """`auto` is bfloat16 where the hardware computes in it, else float32.
-
-    Never float16: small Pythias overflow in it.
+    Families of our own decoder get it, with a copy of the weights; the others stay as they are, but
+    for `eval()` and gradients switched off. Raises `ModelLoadError` where they don't fit.
     """
-    if dtype not in DTYPES:
-        raise ConfigError("dtype", f"must be one of {', '.join(DTYPES)}, not {dtype!r}")
-    if dtype != "auto":
-        return torch.float32 if dtype == "float32" else torch.bfloat16
-    if device.type == "cuda":
-        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
-    return torch.bfloat16 if device.type == "cpu" and cpu_has_bfloat16() else torch.float32
-
-
-def cpu_has_bfloat16() -> bool:
-    """Whether this processor multiplies bfloat16 matrices in hardware (AVX512-BF16 or AMX)."""
-    capability = torch.backends.cpu.get_cpu_capability()
-    if "AVX512" not in capability:
-        return False
-    info = Path("/proc/cpuinfo")
-    flags = info.read_text() if info.exists() else ""
-    return "avx512_bf16" in flags or "amx_bf16" in flags
+    decoders = {role: _decoder_of(role, model) for role, model in models.items()}
+    check_decoders(decoders, len(tokenizer))
+    target: Any = models[Role.TARGET]
+    generation: dict[str, Any] = {}
+    if getattr(target, "generation_config", None) is not None:
+        generation = target.generation_config.to_diff_dict()
+    return LoadedModels(
+        preset="custom",
+        tokenizer=tokenizer,
+        decoders=decoders,
+        vocab_size=len(tokenizer),
+        end_ids=end_ids(
+            getattr(target.config, "eos_token_id", None),
+            generation.get("eos_token_id"),
+            tokenizer.eos_token_id,
+        ),
+        defaults=sampling_defaults(generation),
+    )
 
 
 def load_tokenizer(role: Role, folder: Path) -> PreTrainedTokenizerBase:
     """The tokenizer beside a model."""
     try:
-        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(folder)
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True
+        )
     except LOAD_ERRORS as error:
         raise broken_folder(role, folder, error) from error
     return tokenizer
 
 
 def load_decoder(
-    role: Role, name: str, folder: Path, dtype: torch.dtype, device: torch.device
+    role: Role,
+    name: str,
+    folder: Path,
+    dtype: torch.dtype,
+    device: torch.device,
+    *,
+    split: bool = False,
 ) -> Decoder:
     """A model's weights on the device.
 
     In our own decoder, or where that does not cover them through transformers; the log says which.
+    With `split` through transformers too, over every device of the machine.
     """
-    shown = display_name(name)
+    if split:
+        return HFDecoder(load_pretrained(role, folder, dtype, device, split=True), name)
     try:
-        own = transformer.load_decoder(folder, dtype, device, shown)
+        own = transformer.load_decoder(folder, dtype, device, name)
     except UnsupportedArchitecture as reason:
-        logger.info("%s: %s goes through transformers: %s", role.value, shown, reason.message)
-        return HFDecoder(load_pretrained(role, folder, dtype, device), shown)
-    logger.info("%s: %s in our own decoder (%s, %s)", role.value, shown, dtype, device)
+        logger.info("%s: %s goes through transformers: %s", role.value, name, reason.message)
+        return HFDecoder(load_pretrained(role, folder, dtype, device), name)
+    logger.info("%s: %s in our own decoder (%s, %s)", role.value, name, dtype, device)
     return with_graphs(own)
 
 
-def load_pretrained(role: Role, folder: Path, dtype: torch.dtype, device: torch.device) -> Any:
-    """The model as transformers itself runs it."""
+def _decoder_of(role: Role, model: PreTrainedModel) -> Decoder:
+    """One model in memory behind our protocol."""
+    config: Any = model.config
+    name = Path(config.name_or_path).name or type(model).__name__
     try:
-        model: Any = AutoModelForCausalLM.from_pretrained(folder, dtype=dtype, use_safetensors=True)
+        own = transformer.from_state_dict(
+            config.to_dict(), model.state_dict(), model.dtype, model.device, name
+        )
+    except UnsupportedArchitecture as reason:
+        logger.info("%s: %s goes through transformers: %s", role.value, name, reason.message)
+        return HFDecoder(model, name)
+    return with_graphs(own)
+
+
+def load_pretrained(
+    role: Role, folder: Path, dtype: torch.dtype, device: torch.device, *, split: bool = False
+) -> Any:
+    """The model as transformers itself runs it; `split` lays its layers out over all devices."""
+    options: dict[str, Any] = {"device_map": "auto"} if split else {}
+    try:
+        model: Any = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, use_safetensors=True, local_files_only=True, **options
+        )
     except LOAD_ERRORS as error:
         raise broken_folder(role, folder, error) from error
-    return model.to(device)
-
-
-def check_same_tokenizer(
-    role: Role, tokenizer: PreTrainedTokenizerBase, target: PreTrainedTokenizerBase
-) -> None:
-    """Refuse a model whose ids mean other tokens; the message names the first that differs."""
-    ours, theirs = _by_id(tokenizer), _by_id(target)
-    for token_id in range(max(len(ours), len(theirs))):
-        a, b = ours.get(token_id), theirs.get(token_id)
-        if a != b:
-            raise ModelLoadError(
-                role.value,
-                f"its tokenizer is not the target's: id {token_id} is {a!r} there and {b!r} in the "
-                "target; choose a model of the same family",
-            )
-
-
-def _by_id(tokenizer: PreTrainedTokenizerBase) -> dict[int, str]:
-    return {token_id: token for token, token_id in tokenizer.get_vocab().items()}
-
-
-def end_ids(folder: Path, tokenizer: PreTrainedTokenizerBase) -> frozenset[int]:
-    """The ids that end a sequence: the config's (one or a list) and the tokenizer's."""
-    ids: set[int] = set()
-    config: Any = AutoConfig.from_pretrained(folder)
-    for value in (config.eos_token_id, tokenizer.eos_token_id):
-        if isinstance(value, int):
-            ids.add(value)
-        elif value is not None:
-            ids.update(value)
-    return frozenset(ids)
+    return model if split else model.to(device)

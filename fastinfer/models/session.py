@@ -68,7 +68,8 @@ class Session:
             self.decoder.forward(fresh[:PREFILL_BLOCK], self.cache, 1)
             fresh = fresh[PREFILL_BLOCK:]
         logits = self.decoder.forward(fresh, self.cache, num_logits)
-        self.last_logits = logits[:, : self.vocab_size]
+        whole = logits.shape[-1] == self.vocab_size
+        self.last_logits = logits if whole else logits[:, : self.vocab_size]
         return self.last_logits
 
     def rollback(self, num_tokens: int) -> None:

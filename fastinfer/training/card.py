@@ -140,7 +140,10 @@ def main(argv: list[str] | None = None) -> int:
     parser.add_argument("--models", type=Path, default=Path("assets/models/nano"))
     args = parser.parse_args(argv)
     folder: Path = args.models
-    engine = load(**{role.value: str(folder / role.value) for role in Role})
+    target, intermediate, draft = (
+        str(folder / role.value) for role in (Role.TARGET, Role.INTERMEDIATE, Role.DRAFT)
+    )
+    engine = load(target=target, intermediate=intermediate, draft=draft)
     texts = [first_words(path) for path in corpus_files(args.heldout)]
     measured = {method: measure(engine, texts, method) for method in ("speculative", "cascade")}
     report = json.loads((folder / "training.json").read_text())

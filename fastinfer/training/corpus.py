@@ -72,6 +72,18 @@ def encode(tokenizer: Tokenizer, documents: Iterator[str]) -> np.ndarray[Any, np
     return np.concatenate(parts)
 
 
+def repeat_passages_(row: np.ndarray[Any, np.dtype[np.int64]], chance: np.random.Generator) -> None:
+    """Write one to four passages of 16 to 256 tokens once more, somewhere behind themselves.
+
+    Where text seldom repeats itself, looking far back is learned late; this makes it pay at once.
+    """
+    for _ in range(chance.integers(1, 5)):
+        size = min(int(2 ** chance.uniform(4, 8)), len(row) // 4)
+        source = int(chance.integers(0, len(row) - 2 * size + 1))
+        copy = int(chance.integers(source + size, len(row) - size + 1))
+        row[copy : copy + size] = row[source : source + size].copy()
+
+
 class Windows:
     """Random non-overlapping windows of the stream, a fresh shuffle each time it is used up.
 
@@ -88,8 +100,11 @@ class Windows:
     ) -> np.ndarray[Any, np.dtype[np.int64]]:
         return np.random.default_rng((self.seed, length, lap)).permutation(available)
 
-    def batch(self, first: int, count: int, length: int) -> Tensor:
-        """Windows number `first` … `first + count - 1`: ids [count, length + 1]."""
+    def batch(self, first: int, count: int, length: int, repeating: float = 0.0) -> Tensor:
+        """Windows number `first` … `first + count - 1`: ids [count, length + 1].
+
+        A share of them, `repeating`, has passages that come twice.
+        """
         available = (len(self.stream) - 1) // length
         if available < 1:
             raise ConfigError(
@@ -99,5 +114,9 @@ class Windows:
         for number in range(first, first + count):
             lap, index = divmod(number, available)
             start = int(self._order(length, lap, available)[index]) * length
-            rows.append(self.stream[start : start + length + 1].astype(np.int64))
+            row = self.stream[start : start + length + 1].astype(np.int64)
+            chance = np.random.default_rng((self.seed, length, number))
+            if chance.random() < repeating:
+                repeat_passages_(row, chance)
+            rows.append(row)
         return torch.from_numpy(np.stack(rows))

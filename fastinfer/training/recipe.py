@@ -34,12 +34,13 @@ class Recipe:
 
     More than half of it sees windows of 2,048 tokens: short windows are cheap on a CPU, but a model
     gains from a long context only after many long windows (after one fifth its loss was level from
-    512 tokens on).
+    512 tokens on). Half of the long ones repeat passages of their own, which teaches looking back.
     """
 
     tokens: int
     batch_tokens: int = 4096
     windows: tuple[tuple[float, int], ...] = ((0.45, 256), (1.0, CONTEXT))
+    repeating: float = 0.5  # share of the long windows
     flat_until: float = 0.5
     warmup_steps: int = 20
     final_rate: float = 0.03

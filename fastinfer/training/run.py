@@ -88,7 +88,8 @@ class Run:
         while self.step < self.recipe.num_steps:
             length, first = self.recipe.window_at(self.step)
             count = self.recipe.batch_tokens // length
-            block = self.windows.batch(first, count, length).to(self.device)
+            repeating = self.recipe.repeating if length == CONTEXT else 0.0
+            block = self.windows.batch(first, count, length, repeating).to(self.device)
             values = losses(block[:, :-1], block[:, 1:])
             torch.stack(list(values.values())).sum().backward()  # type: ignore[no-untyped-call]
             self._update()

@@ -97,9 +97,9 @@ def _drafting(roles: set[Role]) -> dict[str, Component]:
         with gr.Row():
             policy = gr.Dropdown(
                 list(GAMMA_POLICIES),
-                value="additive",
+                value="cost_aware",
                 label=FIELD_LABELS["gamma_policy"],
-                info="How γ moves.",
+                info="cost_aware drafts as long as it pays.",
                 min_width=110,
                 elem_id="gamma_policy",
             )
@@ -115,7 +115,7 @@ def _drafting(roles: set[Role]) -> dict[str, Component]:
             list(RULES),
             value="residual",
             label=FIELD_LABELS["rule"],
-            info="Coupled: one seed gives one text, whatever drafts.",
+            info="Coupled: one seed gives one text, whatever drafts and however γ moves.",
             elem_id="rule",
         )
     return {

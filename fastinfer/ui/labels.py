@@ -79,6 +79,7 @@ REASONS: dict[FinishReason, str] = {
     "stop": "a stop text came",
     "length": "limit reached",
     "context": "context full",
+    "time": "time limit reached",
 }
 
 ROLE_ORDER = (Role.TARGET, Role.INTERMEDIATE, Role.DRAFT)

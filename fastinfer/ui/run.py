@@ -17,7 +17,7 @@ from fastinfer.events import Event, Step
 from fastinfer.metrics import RunStats
 
 if TYPE_CHECKING:
-    from fastinfer.engine import EngineInfo
+    from fastinfer.info import EngineInfo
 
 BASELINE_TOKENS = 32
 WARM_UP_TOKENS = 8

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.browser.fake_engine import FakeEngine
-from tests.browser.harness import Site, Visit, serving, wait_until
+from tests.browser.harness import Site, Visit, serving
+from tests.http_server import wait_until
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -7,12 +7,12 @@ none of these.
 from __future__ import annotations
 
 import threading
-from collections.abc import Generator
+from collections.abc import Generator, Mapping, Sequence
 from itertools import chain, cycle, islice
 
 from fastinfer.config import ConfigError, DecodeConfig
-from fastinfer.engine import EngineInfo
 from fastinfer.events import Event, Finished, Origin, Role, Stage, Started, Step, Token
+from fastinfer.info import EngineInfo
 
 # Everything that a template, an HTML parser or a careless decoder could trip over.
 TRAPS = (
@@ -63,25 +63,30 @@ class FakeEngine:
         self.steps: list[Step] = []  # of the latest stream
         self.fail_at: int | None = None  # the round in which the engine breaks
 
-    def check(self, prompt: str, config: DecodeConfig) -> None:
+    def check(self, prompt: str | Sequence[int], config: DecodeConfig) -> list[int]:
         if not prompt:
             raise ConfigError("prompt", "is empty; give at least one character")
+        return list(range(len(prompt.split()))) if isinstance(prompt, str) else list(prompt)
 
-    def stream(self, prompt: str, config: DecodeConfig) -> Generator[Event, None, None]:
-        self.check(prompt, config)
+    def chat_prompt(self, messages: Sequence[Mapping[str, str]]) -> str:
+        return " ".join(f"{message['role']}: {message['content']}" for message in messages)
+
+    def stream(
+        self, prompt: str | Sequence[int], config: DecodeConfig
+    ) -> Generator[Event, None, None]:
+        num_prompt_tokens = len(self.check(prompt, config))
         self.requests.append(config)
         self.steps = []
         self.open_streams += 1
         self.most_streams = max(self.most_streams, self.open_streams)
         self.closed.clear()
         try:
-            yield from self._events(prompt, config)
+            yield from self._events(num_prompt_tokens, config)
         finally:
             self.open_streams -= 1
             self.closed.set()
 
-    def _events(self, prompt: str, config: DecodeConfig) -> Generator[Event, None, None]:
-        start = len(prompt.split())
+    def _events(self, start: int, config: DecodeConfig) -> Generator[Event, None, None]:
         roles = list(Role) if config.method != "autoregressive" else [Role.TARGET]
         yield Started(
             method=config.method,

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-import socket
-import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-import pytest
-import uvicorn
-
 import app as app_module
 from fastinfer.ui.run import TextEngine
 from tests.browser.fake_engine import FakeEngine
+from tests.http_server import running
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -52,28 +47,5 @@ class Visit:
 @contextmanager
 def serving(engine: TextEngine) -> Iterator[str]:
     """Run the real app on a free port."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    application = app_module.build_app(engine)  # type: ignore[arg-type]
-    config = uvicorn.Config(
-        application, host="127.0.0.1", port=port, log_level="warning", timeout_graceful_shutdown=1
-    )
-    server = uvicorn.Server(config)
-    thread = threading.Thread(target=server.run, daemon=True)
-    thread.start()
-    try:
-        wait_until(lambda: server.started, "the server did not start")
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        server.should_exit = True
-        thread.join(timeout=10)
-
-
-def wait_until(condition: Callable[[], bool], complaint: str, timeout_s: float = 30.0) -> None:
-    """Wait for what another thread brings about, or fail with `complaint`."""
-    deadline = time.monotonic() + timeout_s
-    while not condition():
-        if time.monotonic() > deadline:
-            pytest.fail(complaint)
-        time.sleep(0.02)
+    with running(app_module.build_app(engine)) as url:  # type: ignore[arg-type]
+        yield url

@@ -12,7 +12,8 @@ import pytest
 from fastinfer.events import Origin
 from fastinfer.ui.labels import field_name
 from tests.browser.fake_engine import FAKE_SEED, TRAPS, origins_of
-from tests.browser.harness import Site, Visit, serving, wait_until
+from tests.browser.harness import Site, Visit, serving
+from tests.http_server import wait_until
 
 pytestmark = pytest.mark.browser
 

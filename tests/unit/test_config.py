@@ -33,12 +33,12 @@ def refused(**values: Any) -> ConfigError:
 
 
 BAD = [
-    ("temperature", [-1, -0.001, 100.1, float("nan"), float("inf"), "1", True, [1]]),
+    ("temperature", [-1, -0.001, 100.1, 10**400, float("nan"), float("inf"), "1", True, [1]]),
     ("top_k", [-1, 1.5, "3", True]),
     ("top_p", [0, -0.1, 2, 1.0001, float("nan"), "all", False]),
     ("min_p", [-0.1, 1.1, "0"]),
     ("typical_p", [0, 1.1]),
-    ("repetition_penalty", [0, -1, 10.5, float("inf")]),
+    ("repetition_penalty", [0, 0.009, 1e-45, -1, 10.5, float("inf")]),
     ("presence_penalty", [-2.1, 2.1]),
     ("frequency_penalty", [-2.1, 2.1]),
     ("seed", [-1, 2**63, 1.0, 0.0, "1", "", True, False]),
@@ -53,6 +53,7 @@ BAD = [
     ("method", ["", "Speculative", 0, "greedy"]),
     ("rule", ["", "openai", 1]),
     ("draft", ["", "ngram"]),
+    ("logprobs", [-1, 21, 1.5, "3", True]),
     ("ignore_eos", ["no", 1]),
     ("use_cache", ["no", 0]),
     ("stop", ["", ["a", ""], [1], 3, {"a": 1}, ["x"] * (MAX_STOPS + 1)]),
@@ -135,7 +136,7 @@ GOOD = st.fixed_dictionaries(
         "top_p": st.floats(0, 1, exclude_min=True),
         "min_p": st.floats(0, 1),
         "typical_p": st.floats(0, 1, exclude_min=True),
-        "repetition_penalty": st.floats(0, 10, exclude_min=True),
+        "repetition_penalty": st.floats(0.01, 10),
         "presence_penalty": st.floats(-2, 2),
         "frequency_penalty": st.floats(-2, 2),
         "seed": st.integers(0, MAX_SEED),

@@ -94,9 +94,21 @@ def test_the_token_that_crosses_top_p_stays() -> None:
     assert (law(top_p=0.6)(rows, [0]) > 0).tolist() == [[True, True, False]]
 
 
-def test_filters_never_empty_a_law() -> None:
-    made = law(top_p=1e-9, min_p=1.0, typical_p=1e-9, top_k=1)(logits(5), [0] * 5)
-    assert torch.allclose(made.sum(-1), torch.ones(5))
+@pytest.mark.parametrize("share", [1e-9, 1e-46, 5e-324])  # the last two are 0 in float32
+def test_filters_never_empty_a_law(share: float) -> None:
+    for options in (
+        {"top_p": share, "min_p": 1.0, "typical_p": share, "top_k": 1},
+        {"top_p": share},
+        {"typical_p": share},
+    ):
+        made = law(**options)(logits(5), [0] * 5)
+        assert torch.allclose(made.sum(-1), torch.ones(5))
+
+
+def test_the_strongest_penalties_and_the_least_temperature_do_not_overflow() -> None:
+    for penalty in (0.01, 10.0):
+        made = law(repetition_penalty=penalty, temperature=1.1e-5)(logits(3) * 100, [0, 1, 2])
+        assert torch.allclose(made.sum(-1), torch.ones(3))
 
 
 def test_end_ids_are_blocked_until_enough_tokens_came() -> None:
@@ -108,11 +120,28 @@ def test_end_ids_are_blocked_until_enough_tokens_came() -> None:
     assert made(rows, [0] * 6).argmax(-1).tolist() == [2, 2, 1, 1]
 
 
-def test_logits_that_are_not_finite_are_an_error_that_names_the_position() -> None:
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {}, {"temperature": 0.0}, {"temperature": 0.5}, {"top_k": 3}, {"top_p": 0.5},
+        {"min_p": 0.5}, {"typical_p": 0.5}, {"repetition_penalty": 2.0},
+    ],
+)  # fmt: skip
+def test_logits_that_are_not_finite_are_an_error_that_names_the_position(
+    value: float, options: dict[str, float]
+) -> None:
     rows = logits(3, 8)
-    rows[1, 2] = float("nan")
+    rows[1, 2] = value
     with pytest.raises(FloatingPointError, match="position 5"):
-        law()(rows, [0] * 6)
+        Law(SamplingConfig(**options), num_prompt_tokens=0)(rows, [0] * 6)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+def test_a_row_of_minus_infinity_alone_is_not_finite(temperature: float) -> None:
+    rows = torch.full((1, 4), -torch.inf)
+    with pytest.raises(FloatingPointError, match="position 6"):
+        Law(SamplingConfig(temperature=temperature), num_prompt_tokens=0)(rows, [0] * 6)
 
 
 def test_the_logits_are_left_as_they_were() -> None:

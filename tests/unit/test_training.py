@@ -56,11 +56,23 @@ def test_windows_do_not_overlap_within_a_lap_and_depend_on_the_seed_only() -> No
     assert not torch.equal(windows.batch(100, 100, 10), lap)  # the next lap is shuffled anew
 
 
-def test_the_last_fifth_sees_long_windows() -> None:
+def test_a_share_of_the_windows_has_passages_that_come_twice() -> None:
+    stream = np.arange(20_000, dtype=np.uint16)  # nothing in it repeats
+    windows = Windows(stream, seed=3)
+    plain, made = windows.batch(0, 40, 400), windows.batch(0, 40, 400, repeating=0.5)
+    changed = [row for row in range(40) if not torch.equal(plain[row], made[row])]
+    assert 10 < len(changed) < 30
+    for row in changed:
+        ids = made[row].tolist()
+        assert len(set(ids)) <= len(ids) - 16  # plain windows repeat nothing
+    assert torch.equal(windows.batch(20, 20, 400, repeating=0.5), made[20:])  # whoever asks
+
+
+def test_more_than_half_of_a_run_sees_long_windows() -> None:
     recipe = Recipe(tokens=4096 * 100)
     lengths = [recipe.window_at(step)[0] for step in range(100)]
-    assert lengths == [256] * 80 + [2048] * 20
-    assert [recipe.window_at(step)[1] for step in (0, 1, 80, 81, 99)] == [0, 16, 0, 2, 38]
+    assert lengths == [256] * 45 + [2048] * 55
+    assert [recipe.window_at(step)[1] for step in (0, 1, 45, 46, 99)] == [0, 16, 0, 2, 108]
 
 
 def test_the_rate_warms_up_stays_and_falls() -> None:

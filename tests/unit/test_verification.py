@@ -10,7 +10,7 @@ from torch import Tensor
 from toys import CoupledRule, ResidualRule, random_laws
 
 from fastinfer.decoding.protocols import Draft
-from fastinfer.decoding.verification import Rule, residual_law
+from fastinfer.decoding.verification import Rule, residual_law, token_at
 from fastinfer.events import Origin
 
 seeds = st.integers(0, 2**32)
@@ -106,8 +106,8 @@ def test_verification_leaves_the_draft_law_as_it_was(
 def test_a_token_of_target_probability_zero_never_passes() -> None:
     # A uniform of exactly 0 must not accept it.
     class Zero(ResidualRule):
-        def _uniform(self, count: int) -> Tensor:
-            return torch.zeros(count, dtype=torch.float64)
+        def _uniform(self) -> float:
+            return 0.0
 
     laws = torch.tensor([[0.0, 1.0], [0.5, 0.5]])
     verdict = Zero(0).verify(laws, block([0], torch.tensor([[0.9, 0.1]])), position=0)
@@ -117,12 +117,29 @@ def test_a_token_of_target_probability_zero_never_passes() -> None:
 @pytest.mark.parametrize("uniform", [0.0, 0.5, 1.0 - 2.0**-53])
 def test_a_draw_never_has_probability_zero(uniform: float) -> None:
     class Fixed(ResidualRule):
-        def _uniform(self, count: int) -> Tensor:
-            return torch.full((count,), uniform, dtype=torch.float64)
+        def _uniform(self) -> float:
+            return uniform
 
     for law in ([0.0, 0.3, 0.0, 0.7, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0], [0.1, 0.2, 0.0]):
         tensor = torch.tensor(law)
         assert tensor[Fixed(0).draw(tensor, 0)] > 0
+
+
+@given(seeds, st.integers(1, 300), st.floats(0, 1, exclude_max=True))
+@settings(max_examples=200, deadline=None)
+def test_a_draw_by_blocks_is_the_inverse_of_the_cumulative_law(
+    seed: int, vocab: int, uniform: float
+) -> None:
+    # Some blocks are empty, some tokens impossible, and the law ends inside a block.
+    law = torch.rand(vocab, generator=torch.Generator().manual_seed(seed))
+    law = law * (law > 0.7) + torch.nn.functional.one_hot(torch.tensor(vocab // 2), vocab)
+    law = law / law.sum()
+    cumulative = law.double().cumsum(0)
+    token = token_at(law, uniform)
+    point = uniform * float(cumulative[-1])
+    assert law[token] > 0
+    assert float(cumulative[token]) > point - 1e-12
+    assert token == 0 or float(cumulative[token - 1]) <= point + 1e-12
 
 
 def test_token_id_zero_is_a_token() -> None:
@@ -145,8 +162,8 @@ def test_draws_follow_the_law(rule: type[ResidualRule | CoupledRule]) -> None:
 
 def test_uniforms_of_one_request_differ() -> None:
     # Reseeding before each draw made every uniform the same number.
-    uniforms = ResidualRule(1)._uniform(50)
-    assert len(set(uniforms.tolist())) == 50
+    rule = ResidualRule(1)
+    assert len({rule._uniform() for _ in range(50)}) == 50
 
 
 def test_coupled_noise_depends_on_seed_and_position_only() -> None:

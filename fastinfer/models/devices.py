@@ -1,0 +1,109 @@
+"""Where models run and in which dtype, and how much memory there is for them."""
+
+from __future__ import annotations
+
+import gc
+import importlib.util
+from pathlib import Path
+
+import torch
+
+from fastinfer.config import DTYPES, ConfigError
+
+SPLIT = "split"  # a device's name: the target over all GPUs, and the rest in main memory
+
+CGROUP = Path("/sys/fs/cgroup")
+
+
+def choose_device(device: str) -> torch.device:
+    """`auto` is the first GPU where there is one, else the CPU.
+
+    `split` is the first GPU as well: there everything runs but a target that is larger than it.
+    """
+    if device == SPLIT:
+        return _first_of_split()
+    if device == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        chosen = torch.device(device)
+        torch.empty(0, device=chosen)
+    except (RuntimeError, AssertionError, NotImplementedError):
+        raise ConfigError(
+            "device", f"must be auto, cpu, or a device that this machine has, not {device!r}"
+        ) from None
+    return chosen
+
+
+def _first_of_split() -> torch.device:
+    if not torch.cuda.is_available():
+        raise ConfigError(
+            "device", "split spreads the target over GPUs, and this machine has none; use auto"
+        )
+    if importlib.util.find_spec("accelerate") is None:
+        raise ConfigError(
+            "device",
+            "split needs the package accelerate; install it with: python -m pip install accelerate",
+        )
+    return torch.device("cuda", 0)
+
+
+def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    """`auto` is bfloat16 where the hardware computes in it, else float32.
+
+    Never float16: small Pythias overflow in it.
+    """
+    if dtype not in DTYPES:
+        raise ConfigError("dtype", f"must be one of {', '.join(DTYPES)}, not {dtype!r}")
+    if dtype != "auto":
+        return torch.float32 if dtype == "float32" else torch.bfloat16
+    if device.type == "cuda":
+        return torch.bfloat16 if torch.cuda.is_bf16_supported() else torch.float32
+    return torch.bfloat16 if device.type == "cpu" and cpu_has_bfloat16() else torch.float32
+
+
+def cpu_has_bfloat16() -> bool:
+    """Whether this processor multiplies bfloat16 matrices in hardware (AVX512-BF16 or AMX)."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    if "AVX512" not in capability:
+        return False
+    info = Path("/proc/cpuinfo")
+    flags = info.read_text() if info.exists() else ""
+    return "avx512_bf16" in flags or "amx_bf16" in flags
+
+
+def release() -> None:
+    """Give back what objects that are gone have left behind."""
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+
+
+def free_bytes(name: str) -> int | None:
+    """Memory for weights on a device by its name, or None where the system does not say."""
+    device = choose_device(name)
+    if device.type == "cuda":
+        return int(torch.cuda.mem_get_info(device)[0])
+    if device.type != "cpu":
+        return None
+    known = [value for value in (_available_bytes(), _container_bytes()) if value is not None]
+    return min(known, default=None)
+
+
+def _available_bytes() -> int | None:
+    """What Linux could give a new program without swapping."""
+    info = Path("/proc/meminfo")
+    if not info.exists():
+        return None
+    for line in info.read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            return int(line.split()[1]) * 1024
+    return None
+
+
+def _container_bytes() -> int | None:
+    """What is left under the limit of a container, where it has one."""
+    limit, used = CGROUP / "memory.max", CGROUP / "memory.current"
+    if not (limit.exists() and used.exists()):
+        return None
+    text = limit.read_text().strip()
+    return None if text == "max" else max(0, int(text) - int(used.read_text()))

@@ -146,8 +146,8 @@ class GammaConfig:
 
     @property
     def largest(self) -> int:
-        """The largest block that the policy ever asks for."""
-        return self.initial if self.policy == "constant" else self.maximum
+        """At least the largest block that is ever asked for, and the same for every policy."""
+        return max(self.initial, self.maximum)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -284,7 +284,10 @@ class DecodeConfig:
 
     @property
     def num_recent(self) -> int:
-        """Newest entries that no press drops: the longest block and the verifier's own token."""
+        """Newest entries that no press drops: the longest block and the verifier's own token.
+
+        No matter of method or policy, so that all of them meet the same compressions.
+        """
         return max(self.gamma.largest, self.inner_gamma.largest) + 1
 
     def compression_of(self, role: str) -> CompressionConfig | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from pressed import read
 from tiny import tiny_neox
 from transformers import (
     BloomConfig,
@@ -21,9 +22,12 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
+from fastinfer.config import ConfigError
 from fastinfer.events import Role
+from fastinfer.models.compression import CompressionPlan
 from fastinfer.models.hf_model import HFDecoder
 from fastinfer.models.session import PREFILL_BLOCK, Session
+from fastinfer.presses import PRESSES
 
 pytestmark = pytest.mark.integration
 
@@ -128,3 +132,77 @@ def test_asking_for_logits_of_cached_tokens_is_a_fault() -> None:
     cached.forward([1, 2, 3], 1)
     with pytest.raises(AssertionError):
         cached.forward([1, 2, 3], 1)
+
+
+# Presses ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["gpt_neox", "llama", "qwen2", "opt", "gpt2"])
+def test_dropped_entries_are_as_masked_ones(name: str) -> None:
+    # transformers#47597: a compressed cache with the old positions and mask goes wrong silently.
+    model = family(name)
+    decoder = HFDecoder(model, "m")
+    its_plan = CompressionPlan(
+        press=PRESSES["knorm"], interval=6, num_sinks=2, num_recent=3
+    )  # fmt: skip
+    decoder.check_press(its_plan.press, in_cache=False)
+    pressed = Session(decoder, Role.TARGET, 64, plan=its_plan)
+    tokens = torch.randint(0, 64, (34,), generator=torch.Generator().manual_seed(1)).tolist()
+    kept: dict[int, list[torch.Tensor]] = {}
+
+    def note(done: int) -> None:
+        kept[done] = [pressed.cache.tokens(layer) for layer in range(2)]
+
+    logits = read(pressed, tokens, 20, after=note)
+    assert sorted(kept) == [20, 26, 32]
+    expected = masked(model, tokens, kept)[19:, :64]
+    assert torch.allclose(logits, expected, atol=2e-4)
+    assert pressed.cache_tokens() == 16 + 2
+    assert pressed.cache_allocated() >= pressed.cache_bytes()
+
+
+def masked(
+    model: PreTrainedModel, tokens: list[int], kept: dict[int, list[torch.Tensor]]
+) -> torch.Tensor:
+    """One pass without a cache; each layer and head sees what its compressions left."""
+    count = len(tokens)
+    masks = []
+    for layer in range(2):
+        heads = len(kept[20][layer])
+        mask = torch.full((1, heads, count, count), float("-inf"))
+        for i in range(count):
+            done = max((d for d in kept if d <= i), default=0)
+            mask[:, :, i, done : i + 1] = 0.0
+            if done:
+                for head in range(heads):
+                    mask[0, head, i, kept[done][layer][head]] = 0.0
+        queries = model.config.num_attention_heads
+        masks.append(mask.repeat_interleave(queries // heads, 1))
+    layers = iter(masks)
+    right = torch.nn.functional.scaled_dot_product_attention
+
+    def attend(query, key, value, **kwargs):  # type: ignore[no-untyped-def]
+        kwargs |= {"attn_mask": next(layers), "is_causal": False}
+        return right(query, key, value, **kwargs)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.nn.functional, "scaled_dot_product_attention", attend)
+        logits = plain(model, tokens)
+    assert next(layers, None) is None, "every layer used its own mask"
+    return logits
+
+
+@pytest.mark.parametrize(
+    ("name", "press", "in_cache", "words"),
+    [
+        ("bloom", "knorm", False, "bloom.*counts entries.*gpt2, opt"),
+        ("mistral", "knorm", False, "without sliding windows"),
+        ("gpt2", "snapkv", False, "snapkv needs queries.*GPT-NeoX, Llama"),
+        ("gpt2", "streaming", True, "in_cache can't.*GPT-NeoX, Llama"),
+    ],
+)
+def test_a_press_that_would_go_wrong_is_refused(
+    name: str, press: str, in_cache: bool, words: str
+) -> None:
+    with pytest.raises(ConfigError, match=words):
+        HFDecoder(family(name), "m").check_press(PRESSES[press], in_cache)

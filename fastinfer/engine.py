@@ -14,33 +14,21 @@ import dataclasses
 import secrets
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from fastinfer import composition
 from fastinfer.clock import Clock
 from fastinfer.config import ConfigError, DecodeConfig
-from fastinfer.decoding.gamma import controller_for
-from fastinfer.decoding.loop import Committed, Limits, decode
-from fastinfer.decoding.proposers import (
-    CascadeProposer,
-    ModelProposer,
-    NoDraft,
-    PromptLookupProposer,
-)
-from fastinfer.decoding.protocols import GammaController, Proposer
-from fastinfer.decoding.sampling import Law
-from fastinfer.decoding.verification import CoupledRule, ResidualRule, Rule
+from fastinfer.decoding.loop import Committed
 from fastinfer.events import Event, Finished, Role, Shadow, Started, Step
 from fastinfer.info import EngineInfo
 from fastinfer.metrics import RunStats
 from fastinfer.models import loading
-from fastinfer.models.base import Decoder
 from fastinfer.models.chat import chat_ids, has_template, prompt_ids
-from fastinfer.models.compression import plan_for
 from fastinfer.models.hub import Progress
 from fastinfer.models.loading import LoadedModels, Tokenizer, TransformersModel
-from fastinfer.models.session import Session
 from fastinfer.models.shadow import ShadowMeter
 from fastinfer.steps import CacheSize, StepWriter
 
@@ -123,14 +111,7 @@ class Engine:
         """The prompt's token ids; raises `ConfigError` for a request that can't be served."""
         if not len(prompt):
             raise ConfigError("prompt", "is empty; give at least one character")
-        for role in roles_of(config):
-            if role not in self.info.models:
-                raise ConfigError(
-                    "method" if role is Role.INTERMEDIATE else "draft",
-                    f"{config.method} needs a model for the role {role.value}; loaded are "
-                    f"{', '.join(self.info.models)}",
-                )
-        self._check_presses(config)
+        composition.check(self._models, config)
         ids = self.encode(prompt) if isinstance(prompt, str) else list(prompt)
         vocab_size = self._models.vocab_size
         if unknown := [token_id for token_id in ids if not 0 <= token_id < vocab_size]:
@@ -144,26 +125,6 @@ class Engine:
                 "one must be left for the answer",
             )
         return ids
-
-    def _check_presses(self, config: DecodeConfig) -> None:
-        """Refuse a press that a model can't have, or a budget that its context can't hold."""
-        for role in (*roles_of(config), *own_weights(config)):
-            plan = plan_for(config, role)
-            if plan is None:
-                continue
-            decoder = self._decoder(role, config)
-            decoder.check_press(plan.press, plan.in_cache)
-            most = decoder.context - (plan.interval or 0) - 2
-            if plan.in_cache and plan.budget is not None and plan.budget > most:
-                raise ConfigError(
-                    "max_cache_tokens",
-                    f"must be at most {most} here: with press_interval it has to stay inside the "
-                    f"{decoder.context} places that {decoder.name} knows",
-                )
-
-    def _decoder(self, role: Role, config: DecodeConfig) -> Decoder:
-        """Whose weights play a role: with "self" the target's."""
-        return self._models.decoders[Role.TARGET if role in own_weights(config) else role]
 
     def encode(self, text: str) -> list[int]:
         """Token ids, with what the tokenizer puts in front of a text."""
@@ -219,8 +180,7 @@ class Engine:
             num_prompt_tokens=len(ids),
             max_new_tokens=config.max_new_tokens,
             seed=config.sampling.seed,
-            models={role: self.info.models[role] for role in roles_of(config)}
-            | {role: f"{self.info.models[Role.TARGET]} (self)" for role in own_weights(config)},
+            models=composition.names_of(self._models, config),
             dtype=self.info.dtype,
             device=self.info.device,
             lossless=config.lossless,
@@ -235,14 +195,12 @@ class Engine:
         clock = Clock(spent, self._turn)
         with clock:
             writer = StepWriter(self._decode, ids, config)
-            target = self._session(Role.TARGET, config)
-            rounds = self._rounds(target, ids, config, writer)
-            shadow = self._shadow(target, ids, config)
-        reported = (target, *rounds.proposer.models)
+            parts = composition.compose(self._models, config, ids, writer.push)
+        reported = (parts.target, *parts.proposer.models)
         while True:
             with clock:
-                committed = next(rounds.iterator)
-            compared = None if shadow is None else shadow.add(committed)
+                committed = next(parts.rounds)
+            shadow = self._compare(parts.shadow, committed)
             with clock:
                 cache = {
                     m.role: CacheSize(
@@ -251,7 +209,7 @@ class Engine:
                     )
                     for m in reported
                 }  # fmt: skip
-                writer.add(committed, cache, clock.elapsed_ms, compared)
+                writer.add(committed, cache, clock.elapsed_ms, shadow)
             yield from writer.ready()
             if committed.reason is not None:
                 break
@@ -262,112 +220,15 @@ class Engine:
             elapsed_ms=clock.elapsed_ms(),
         )
 
+    def _compare(self, meter: ShadowMeter | None, committed: Committed) -> Shadow | None:
+        """What the full cache would have said of this round; its time is on nobody's clock."""
+        if meter is None:
+            return None
+        token_ids = committed.round.token_ids[: committed.num_tokens]
+        with self._turn:
+            return meter.add(committed.index, token_ids)
+
     def _decode(self, ids: list[int]) -> str:
         # The tokenizer's own Rust part: its wrapper costs more than the decoding.
         backend = getattr(self._models.tokenizer, "backend_tokenizer", self._models.tokenizer)
         return str(backend.decode(ids, skip_special_tokens=True))
-
-    def _session(self, role: Role, config: DecodeConfig) -> Session:
-        return Session(
-            self._decoder(role, config), role, self._models.vocab_size, config.use_cache,
-            plan_for(config, role),
-        )  # fmt: skip
-
-    def _shadow(self, target: Session, ids: list[int], config: DecodeConfig) -> _Shadow | None:
-        """None where nothing is lost or nobody asked."""
-        if config.lossless or not config.shadow_every:
-            return None
-        full = Session(target.decoder, Role.TARGET, target.vocab_size)
-        return _Shadow(ShadowMeter(target, full, config.shadow_every), ids, self._turn)
-
-    def _rounds(
-        self, target: Session, ids: list[int], config: DecodeConfig, writer: StepWriter
-    ) -> _Rounds:
-        """Wire the parts of one request."""
-        end_ids = frozenset() if config.ignore_eos else self._models.end_ids
-        law = Law(
-            config.sampling,
-            num_prompt_tokens=len(ids),
-            min_new_tokens=config.min_new_tokens,
-            blocked_ids=sorted(end_ids),
-        )
-        assert config.sampling.seed is not None, "set by stream()"
-        seed = config.sampling.seed
-        rule: Rule = CoupledRule(seed) if config.rule == "coupled" else ResidualRule(seed)
-        gamma = controller_for(config.gamma)
-        proposer = self._proposer(config, law, rule, gamma, end_ids)
-        limits = Limits(
-            max_new_tokens=config.max_new_tokens, end_ids=end_ids, should_stop=writer.push
-        )
-        iterator = decode(target, proposer, ids, law, rule, gamma, limits)
-        return _Rounds(proposer, iterator)
-
-    def _proposer(
-        self,
-        config: DecodeConfig,
-        law: Law,
-        rule: Rule,
-        gamma: GammaController,
-        end_ids: frozenset[int],
-    ) -> Proposer:
-        """Who drafts: composition is the whole difference between the methods."""
-        if config.method == "autoregressive":
-            return NoDraft()
-        cascade = config.method == "cascade"
-        nearest = controller_for(config.inner_gamma) if cascade else gamma
-        draft: Proposer
-        if config.draft == "prompt-lookup":
-            draft = PromptLookupProposer(self._models.vocab_size, nearest)
-        else:
-            draft = ModelProposer(self._session(Role.DRAFT, config), law, rule, nearest, end_ids)
-        if not cascade:
-            return draft
-        middle = self._session(Role.INTERMEDIATE, config)
-        return CascadeProposer(middle, draft, law, rule, nearest, gamma, config.rounds, end_ids)
-
-
-def roles_of(config: DecodeConfig) -> tuple[Role, ...]:
-    """The roles that a configuration needs a model of its own for."""
-    drafts = (Role.DRAFT,) if config.draft == "model" else ()
-    middle = (Role.INTERMEDIATE,) if config.intermediate == "model" else ()
-    match config.method:
-        case "autoregressive":
-            return (Role.TARGET,)
-        case "speculative":
-            return (*drafts, Role.TARGET)
-        case "cascade":
-            return (*drafts, *middle, Role.TARGET)
-
-
-def own_weights(config: DecodeConfig) -> tuple[Role, ...]:
-    """The roles that the target's own weights play, over a cache of their own."""
-    draft = (Role.DRAFT,) if config.draft == "self" else ()
-    middle = (Role.INTERMEDIATE,) if config.intermediate == "self" else ()
-    match config.method:
-        case "autoregressive":
-            return ()
-        case "speculative":
-            return draft
-        case "cascade":
-            return (*draft, *middle)
-
-
-class _Shadow:
-    """Follows the committed tokens for a shadow meter. Its time is on nobody's clock."""
-
-    def __init__(self, meter: ShadowMeter, prompt: list[int], turn: threading.Lock) -> None:
-        self._meter = meter
-        self._tokens = list(prompt)
-        self._turn = turn
-
-    def add(self, committed: Committed) -> Shadow | None:
-        """A round; what the comparison gave, if it is the turn of one."""
-        self._tokens.extend(committed.round.token_ids[: committed.num_tokens])
-        with self._turn:
-            return self._meter.measure(committed.index, self._tokens, committed.num_tokens)
-
-
-@dataclass(frozen=True)
-class _Rounds:
-    proposer: Proposer
-    iterator: Iterator[Committed]

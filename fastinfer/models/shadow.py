@@ -15,22 +15,23 @@ from fastinfer.models.session import Session
 
 
 class ShadowMeter:
-    """Compares every `every`-th round, until the full cache has no room left."""
+    """Follows one request, and compares every `every`-th round until the full cache is full."""
 
-    def __init__(self, pressed: Session, full: Session, every: int) -> None:
+    def __init__(self, pressed: Session, full: Session, every: int, prompt: Sequence[int]) -> None:
         self.pressed = pressed
         self.full = full
         self.every = every
+        self._tokens = list(prompt)
 
-    def measure(self, index: int, tokens: Sequence[int], num_positions: int) -> Shadow | None:
-        """After round `index`, which gave the last `num_positions` of `tokens`; None if not due."""
-        last = self.pressed.last_logits
-        prefix = tokens[:-1]  # what the last of them was drawn after
-        due = index > 0 and index % self.every == 0
-        if not due or last is None or len(prefix) > self.full.context:
+    def add(self, index: int, token_ids: Sequence[int]) -> Shadow | None:
+        """Round `index` committed these; a comparison where one is due."""
+        self._tokens.extend(token_ids)
+        prefix = self._tokens[:-1]  # what the last of them was drawn after
+        if index == 0 or index % self.every or len(prefix) > self.full.context:
             return None
-        full = self.full.forward(prefix, num_positions)
-        return compare(full, last[:num_positions])
+        assert self.pressed.last_logits is not None, "it has just read"
+        full = self.full.forward(prefix, len(token_ids))
+        return compare(full, self.pressed.last_logits[: len(token_ids)])
 
 
 def compare(full: Tensor, pressed: Tensor) -> Shadow:

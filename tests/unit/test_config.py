@@ -18,6 +18,9 @@ from fastinfer.config import (
     MAX_SEED,
     MAX_STOPS,
     METHODS,
+    POSITIONS,
+    PRESS_NAMES,
+    PRESS_ROLES,
     RULES,
     ConfigError,
     DecodeConfig,
@@ -53,6 +56,9 @@ BAD = [
     ("method", ["", "Speculative", 0, "greedy"]),
     ("rule", ["", "openai", 1]),
     ("draft", ["", "ngram"]),
+    ("intermediate", ["", "small"]),
+    ("press", ["", "Knorm", 1, ["knorm"]]),
+    ("shadow_every", [-1, 1.5, "2"]),
     ("logprobs", [-1, 21, 1.5, "3", True]),
     ("ignore_eos", ["no", 1]),
     ("use_cache", ["no", 0]),
@@ -66,6 +72,72 @@ def test_a_bad_value_is_refused_by_its_own_name(field: str, value: object) -> No
     assert error.field == field
     assert str(error) == f"{error.field}: {error.message}"
     assert "\n" not in str(error)
+
+
+BAD_WITH_A_PRESS = [
+    ("compression_ratio", [-0.1, 1, 1.0, float("nan"), "half", True]),
+    ("max_cache_tokens", [0, 20, 1.5, "512"]),  # 4 sinks, a block of 16 and the verifier's own
+    ("press_interval", [0, -1, 2.5, "8"]),
+    ("press_on", ["", "targets", [], ["target", "me"], 3, {"a": 1}]),
+    ("press_positions", ["", "cache", 0]),
+    ("press_sinks", [-1, 1.0, "4"]),
+]
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [(f, v) for f, values in BAD_WITH_A_PRESS for v in values], ids=str
+)
+def test_a_bad_value_beside_a_press_is_refused_by_its_own_name(field: str, value: object) -> None:
+    error = refused(press="knorm", **{field: value})
+    assert error.field == field
+    assert "\n" not in str(error)
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        ("compression_ratio", {"compression_ratio": 0.5}),  # without a press
+        ("press_sinks", {"press_sinks": 4}),
+        ("max_cache_tokens", {"press": "knorm", "max_cache_tokens": 99, "compression_ratio": 0.5}),
+        ("press_positions", {"press": "pyramid", "press_positions": "in_cache"}),
+        ("press", {"press": "knorm", "use_cache": False}),
+        ("draft", {"draft": "self", "use_cache": False}),
+    ],
+)
+def test_options_of_a_press_that_do_not_go_together(field: str, values: dict[str, Any]) -> None:
+    assert refused(**values).field == field
+
+
+@pytest.mark.parametrize(
+    ("values", "lossless", "words"),
+    [
+        ({}, True, "the text follows the target's own law"),
+        ({"press": "knorm"}, False, "knorm drops entries of the target's own cache"),
+        ({"press": "knorm", "press_on": "draft,target"}, False, "knorm drops"),
+        ({"press": "knorm", "press_on": ["draft"]}, True, "the target keeps its whole cache"),
+        ({"press": "knorm", "compression_ratio": 0}, True, "own law"),
+        ({"press": "knorm", "max_cache_tokens": 99}, False, "knorm drops"),
+        ({"draft": "self"}, True, "own law"),
+    ],
+)
+def test_what_is_lossless(values: dict[str, Any], lossless: bool, words: str) -> None:
+    config = DecodeConfig.from_mapping(values)
+    assert config.lossless is lossless
+    assert words in config.lossless_reason
+
+
+def test_self_is_compressed_by_default_and_as_the_user_says() -> None:
+    by_default = DecodeConfig.from_mapping({"draft": "self"}).compression_of("draft")
+    assert by_default is not None
+    assert (by_default.press, by_default.compression_ratio) == ("streaming", 0.5)
+    chosen = DecodeConfig.from_mapping({"draft": "self", "press": "tova", "press_on": "draft"})
+    assert chosen.compression_of("draft") == chosen.compression
+    assert chosen.compression_of("target") is None
+
+
+@pytest.mark.parametrize("policy", GAMMA_POLICIES)
+def test_every_policy_meets_the_same_compressions(policy: str) -> None:
+    assert DecodeConfig.from_mapping({"gamma_policy": policy}).num_recent == 17
 
 
 def test_an_unknown_option_is_named_and_the_known_ones_listed() -> None:
@@ -149,4 +221,31 @@ def test_to_mapping_is_the_inverse_of_from_mapping(values: dict[str, Any]) -> No
     config = DecodeConfig.from_mapping(values)
     flat = config.to_mapping()
     assert flat.items() >= values.items()
+    assert DecodeConfig.from_mapping(json.loads(json.dumps(flat))) == config
+
+
+PRESSED = st.fixed_dictionaries(
+    {
+        "press": st.sampled_from([name for name in PRESS_NAMES if name != "pyramid"]),
+        "press_on": st.lists(st.sampled_from(PRESS_ROLES), min_size=1, max_size=3),
+    },
+    optional={
+        "press_interval": st.integers(1, 10_000),
+        "press_positions": st.sampled_from(POSITIONS),
+        "press_sinks": st.integers(0, 10),
+        "shadow_every": st.integers(0, 100),
+    },
+)
+SIZES = st.one_of(
+    st.just({}),
+    st.fixed_dictionaries({"compression_ratio": st.floats(0, 1, exclude_max=True)}),
+    st.fixed_dictionaries({"max_cache_tokens": st.integers(27, 10**6)}),
+)
+
+
+@given(PRESSED, SIZES)
+def test_to_mapping_carries_a_press(values: dict[str, Any], size: dict[str, Any]) -> None:
+    config = DecodeConfig.from_mapping({**values, **size})
+    flat = config.to_mapping()
+    assert flat.items() >= {**values, **size}.items()
     assert DecodeConfig.from_mapping(json.loads(json.dumps(flat))) == config

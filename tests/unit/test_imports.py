@@ -18,7 +18,7 @@ RANKS = {
     "argv": 1, "clock": 1, "info": 1, "metrics": 1, "text": 1,
     "presses": 2,
     "decoding": 3, "models": 3,
-    "steps": 4,
+    "composition": 4, "steps": 4,
     "engine": 5,
     "evaluation": 6, "shelf": 6, "training": 6, "terminal": 6,
     "bench_options": 7, "chat_options": 7, "models_options": 7, "ppl_options": 7,

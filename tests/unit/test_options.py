@@ -11,7 +11,7 @@ import pytest
 from fake_engine import FakeEngine
 
 from fastinfer import cli
-from fastinfer.config import ConfigError, DecodeConfig
+from fastinfer.config import CompressionConfig, ConfigError, DecodeConfig
 from fastinfer.options import ModelChoice
 
 
@@ -40,7 +40,38 @@ def test_every_option_reaches_the_config() -> None:
         "temperature": 0.5, "top_k": 5, "top_p": 0.9, "min_p": 0.1, "typical_p": 0.8,
         "repetition_penalty": 1.1, "presence_penalty": 0.2, "frequency_penalty": -0.3, "seed": 0,
         "gamma_policy": "additive", "gamma": 6, "gamma_min": 2, "gamma_max": 8, "inner_gamma": 3,
+        "intermediate": "model", "shadow_every": 0, "logprobs": None, "press": None,
+        "compression_ratio": None, "max_cache_tokens": None, "press_interval": None,
+        "press_on": None, "press_positions": None, "press_sinks": None,
     }  # fmt: skip
+
+
+def test_every_option_of_a_press_reaches_the_config() -> None:
+    _, engine = generate(
+        "--prompt x --press tova --compression-ratio 0.25 --press-interval 32 "
+        "--press-on target,draft --press-positions in_cache --press-sinks 2 --shadow-every 5"
+    )
+    assert engine.config is not None
+    assert engine.config.compression == CompressionConfig(
+        press="tova", compression_ratio=0.25, interval=32, apply_to=("target", "draft"),
+        positions="in_cache", num_sinks=2,
+    )  # fmt: skip
+    assert engine.config.shadow_every == 5
+    _, budget = generate("--prompt x --press knorm --max-cache-tokens 512")
+    assert budget.config is not None and budget.config.compression is not None
+    assert budget.config.compression.max_cache_tokens == 512
+
+
+@pytest.mark.parametrize("method", ["speculative", "cascade"])
+def test_self_is_a_kind_of_drafting_and_no_model(method: str) -> None:
+    _, engine = generate(f"--prompt x --method {method} --draft self --intermediate self")
+    assert engine.config is not None and engine.choice is not None
+    assert (engine.config.draft, engine.config.intermediate) == ("self", "self")
+    assert (engine.choice.draft, engine.choice.intermediate) == (None, None)
+    _, other = generate("--prompt x --draft small --intermediate middle")
+    assert other.config is not None and other.choice is not None
+    assert (other.config.draft, other.config.intermediate) == ("model", "model")
+    assert (other.choice.draft, other.choice.intermediate) == ("small", "middle")
 
 
 def test_no_option_means_the_config_s_own_defaults() -> None:

@@ -40,7 +40,7 @@ def test_every_option_reaches_the_config() -> None:
         "temperature": 0.5, "top_k": 5, "top_p": 0.9, "min_p": 0.1, "typical_p": 0.8,
         "repetition_penalty": 1.1, "presence_penalty": 0.2, "frequency_penalty": -0.3, "seed": 0,
         "gamma_policy": "additive", "gamma": 6, "gamma_min": 2, "gamma_max": 8, "inner_gamma": 3,
-        "intermediate": "model", "shadow_every": 0, "logprobs": None, "press": None,
+        "intermediate": "model", "shadow_every": 0, "press": None,
         "compression_ratio": None, "max_cache_tokens": None, "press_interval": None,
         "press_on": None, "press_positions": None, "press_sinks": None,
     }  # fmt: skip

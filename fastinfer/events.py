@@ -107,7 +107,7 @@ class Started:
     dtype: str
     device: str
     lossless: bool = True
-    lossless_reason: str = ""
+    lossless_reason: str = "the text follows the target's own law"
     options: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 

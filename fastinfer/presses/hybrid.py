@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from fastinfer.presses.attention import with_newest
 from fastinfer.presses.base import LayerView, Press
+from fastinfer.presses.norms import key_norms
 
 # Which keys of the middle are kept: -1 the smallest norms, as `knorm`; 1 the largest, as the
 # project that this press is from.
@@ -35,6 +35,6 @@ class Hybrid(Press):
         """The norm of the key averaged over heads, in DIRECTION; the recent window outranks all."""
         kv_heads, length, _ = view.keys.shape
         num_recent = int(length * self.recent_share)
-        norms = torch.linalg.vector_norm(view.keys.float(), dim=-1).mean(dim=0)
+        norms = key_norms(view.keys).mean(dim=0)
         middle = DIRECTION * norms[: length - num_recent]
         return with_newest(middle.expand(kv_heads, -1), num_recent)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from fastinfer.presses.base import LayerView, Press
+from fastinfer.presses.norms import key_norms
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,5 +23,4 @@ class Knorm(Press):
 
     def score(self, view: LayerView) -> Tensor:
         """Minus the L2 norm of the key."""
-        norms: Tensor = torch.linalg.vector_norm(view.keys.float(), dim=-1)
-        return -norms
+        return -key_norms(view.keys)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import torch
+from pressed import read
 from tape import Recorder, TapeCapture
 from tiny import byte_tokenizer
 from torch import Tensor
@@ -27,11 +28,13 @@ from fastinfer.config import DecodeConfig, GammaConfig, SamplingConfig
 from fastinfer.engine import Engine
 from fastinfer.events import Role
 from fastinfer.models import layers
+from fastinfer.models.compression import CompressionPlan
 from fastinfer.models.graphed_decoder import MAX_BLOCK, GraphedDecoder, with_graphs
 from fastinfer.models.graphs import CudaCapture
 from fastinfer.models.kv_cache import StaticKVCache
 from fastinfer.models.linear import RowFunction
 from fastinfer.models.loading import LoadedModels
+from fastinfer.models.session import Session
 from fastinfer.models.static_forward import (
     FIRST_CAPACITY,
     BucketedKVCache,
@@ -39,6 +42,7 @@ from fastinfer.models.static_forward import (
     bucket_for,
 )
 from fastinfer.models.transformer import TransformerDecoder, from_state_dict
+from fastinfer.presses import PRESSES
 
 pytestmark = pytest.mark.integration
 
@@ -233,6 +237,20 @@ def test_the_storage_is_lent_to_one_request_at_a_time() -> None:
     graphed.forward(tokens(9), third, 1)
     assert difference(graphed.forward(tokens(2, seed=5), third, 2), expected) < TOLERANCE
     assert captures.made[-1].replays == replays + 2, "lent again, and its graphs still stand"
+
+
+def test_a_request_with_a_press_stays_outside_the_graphs() -> None:
+    decoder, captures = decoder_of(CONFIGS["llama-grouped"]), Captures()
+    graphed = GraphedDecoder(decoder, captures)
+    ids = tokens(60).tolist()
+    both = []
+    for one in (decoder, graphed):
+        plan = CompressionPlan(press=PRESSES["snapkv"], interval=5, num_recent=4)
+        both.append(read(Session(one, Role.TARGET, 264, plan=plan), ids, 40))
+    assert difference(*both) == 0.0
+    assert captures.made[-1].recordings == 0
+    free = graphed.new_cache()
+    assert isinstance(free, BucketedKVCache), "the storage was not lent to it"
 
 
 def test_logits_stay_what_they_were_when_the_next_block_runs() -> None:

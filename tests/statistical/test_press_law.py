@@ -23,7 +23,7 @@ from fastinfer.presses import PRESSES
 
 pytestmark = pytest.mark.statistical
 
-SAMPLES = 1200
+SAMPLES = 800
 P_LOW = 1e-4
 P_MUTANT = 1e-9
 VOCAB = 3

@@ -5,6 +5,7 @@ Each test that names a public report guards against what people met elsewhere.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import pytest
@@ -12,7 +13,7 @@ from fake_engine import FakeEngine
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastinfer.events import Finished, Origin, Role, Stage, Step, Token
+from fastinfer.events import Compressed, Finished, Origin, Role, Shadow, Stage, Step, Token
 from fastinfer.metrics import RunStats, StageCounts
 
 
@@ -170,3 +171,25 @@ def test_the_mapping_is_json_and_complete() -> None:
     assert mapping["finish_reason"] == "length"
     assert mapping["target_passes"] == 1
     assert mapping["cache_bytes"] == {"draft": 800_000, "target": 1_500_000}
+
+
+def test_compressions_and_shadows_are_summed_up() -> None:
+    stats = RunStats()
+    for after, role in enumerate((Role.TARGET, Role.TARGET, Role.DRAFT)):
+        stats.add(
+            Compressed(
+                role=role, after_step=after, entries_before=8, entries_after=4, bytes_before=80,
+                bytes_after=40, allocated_before=99, allocated_after=50, compress_ms=0.5,
+            )
+        )  # fmt: skip
+    assert stats.compressions == {Role.TARGET: 2, Role.DRAFT: 1}
+    assert stats.compress_ms == 1.5
+    assert stats.shadow is None
+    for count, kl, agreement in ((1, 0.4, 0.0), (3, 0.2, 1.0)):
+        shadow = Shadow(num_positions=count, kl_nats=kl, top1_agreement=agreement)
+        stats.add(dataclasses.replace(step(0, count, 5.0), shadow=shadow))
+    assert stats.shadow is not None
+    assert stats.shadow.num_positions == 4
+    assert stats.shadow.kl_nats == pytest.approx(0.25)  # by position, not by round
+    assert stats.shadow.top1_agreement == pytest.approx(0.75)
+    assert json.loads(json.dumps(stats.to_mapping()))["shadow"]["num_positions"] == 4

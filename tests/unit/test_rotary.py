@@ -84,3 +84,35 @@ def test_growing_leaves_old_positions_as_they_were() -> None:
     one.rotation(3 * CHUNK, 1)(torch.ones(1, 4))
     one.rotation(10, 3)(after)
     assert torch.equal(before, after)
+
+
+@pytest.mark.parametrize("scaling", [{}, {"rope_type": "linear", "factor": 4.0}, YARN])
+def test_moved_keys_are_those_rotated_anew(scaling: dict[str, Any]) -> None:
+    kind = scaling.get("rope_type", "default")
+    numbers = {k: v for k, v in scaling.items() if isinstance(v, (int, float))}
+    spec = RotarySpec(dim=8, theta=1e4, kind=kind, scaling=numbers)
+    table = RotaryTable(spec, CPU, torch.float32)
+    raw = torch.randn(3, 40, 12, generator=torch.Generator().manual_seed(0))
+    old, new = raw.clone(), raw[:, 25:].clone()
+    table.rotation(0, 40)(old)
+    table.rotation(0, 15)(new)
+    there = torch.arange(15)
+    moved = table.moved(old[:, 25:], there + 25, there)
+    torch.testing.assert_close(moved, new, atol=1e-5, rtol=1e-5)
+    for _ in range(300):  # to and fro adds up to nothing
+        moved = table.moved(table.moved(moved, there, there + 9000), there + 9000, there)
+    torch.testing.assert_close(moved, new, atol=1e-4, rtol=1e-4)
+
+
+def test_turned_back_is_what_it_was_and_the_length_stays() -> None:
+    table = RotaryTable(RotarySpec(dim=4, theta=100.0, scaling={}), CPU, torch.float32)
+    heads = torch.randn(2, 5, 6, generator=torch.Generator().manual_seed(0))
+    places = torch.tensor([3, 1, 4, 1, 5])
+    turned = table.turned(heads, places)
+    torch.testing.assert_close(turned.norm(dim=-1), heads.norm(dim=-1))
+    torch.testing.assert_close(table.turned(turned, -places), heads)
+    expected = heads.clone()
+    table.rotation_at(places)(expected)
+    torch.testing.assert_close(turned, expected)
+    # One head, many places: as expected_attention averages rotations.
+    assert table.turned(heads[:1, :1], torch.arange(9)).shape == (1, 9, 6)

@@ -9,9 +9,9 @@ from typing import Any
 
 import gradio as gr
 
-from fastinfer.ui.stream_view import ASSETS, plotly_js
+from fastinfer.ui.stream_view import STYLES, plotly_js
+from fastinfer.ui.words import translations
 
-STYLE = ASSETS / "style.css"
 SYSTEM_FONTS = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
 MONO_FONTS = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
 
@@ -32,9 +32,10 @@ def page_settings() -> dict[str, Any]:
     """Arguments for `gr.mount_gradio_app`: looks, files that may be served, what is off."""
     return {
         "theme": theme(),
-        "css_paths": [str(STYLE)],
+        "css_paths": [str(path) for path in STYLES],
         "allowed_paths": [str(plotly_js())],
         "ssr_mode": False,
+        "i18n": translations(),
         "run_history": False,  # it would keep visitors' prompts in their browser
         "footer_links": ["settings"],
         "show_error": False,  # our own errors carry their words; others would show internals

@@ -85,6 +85,7 @@ function setBars(bars) { // [share accepted, tokens tested] at each position of 
     const told = heights.map(([share, tested], i) => `${i + 1}: ${Math.round(100 * share)} % of ${tested}`);
     heights.forEach(([share], i) => {
       row.children[i].style.setProperty('--fi-share', share);
+      row.children[i].dataset.share = Math.round(100 * share);
       row.children[i].title = 'position ' + told[i];
     });
     row.setAttribute('aria-label', `${role}, share accepted at each position: ${told.join(', ') || 'nothing tested yet'}`);

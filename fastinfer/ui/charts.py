@@ -101,7 +101,7 @@ def cache_chart() -> Chart:
     dashed = {"color": whole, "width": 1.5, "dash": "dash"}
     return Chart(
         name="cache",
-        title="KV cache, entries · size",
+        title="KV cache",
         unit="entries per layer",
         keys=(
             *(
@@ -113,8 +113,8 @@ def cache_chart() -> Chart:
                 )
                 for role in ROLE_ORDER
             ),
-            Key(name="without a press", place="", color=whole, style="dashed"),
-            Key(name="compressed", place="", color=mark, style="mark"),
+            Key(name="no press", place="", color=whole, style="dashed"),
+            Key(name="cut", place="", color=mark, style="mark"),
         ),
         traces=(
             *(_told(_trace(role.value, entries, line=_LINES[role])) for role in ROLE_ORDER),
@@ -144,7 +144,7 @@ def tpot_chart() -> Chart:
     }
     return Chart(
         name="tpot",
-        title="Time per token (TPOT)",
+        title="Time per token",
         unit="ms per token",
         keys=(
             Key(name=f"median of {WINDOW_ROUNDS} rounds", place="now.tpot", color=median),

@@ -54,16 +54,16 @@ FIELD_WORDS: dict[str, Label] = {
     "stop": Label(
         "Stop texts", r"One a line; \n is a line break. The first to appear ends the run."
     ),
-    "press": Label("Press", "What decides which entries of a cache are kept."),
-    "compression_ratio": Label("Ratio removed", "Of all tokens read."),
-    "max_cache_tokens": Label("Budget", "Entries; in place of the ratio."),
-    "press_interval": Label("Every n tokens", "Empty: after the prompt only."),
+    "press": Label(
+        "Press", "Picks the entries to keep: after the prompt, or every so many tokens."
+    ),
+    "compression_ratio": Label("Ratio", "Removed."),
+    "max_cache_tokens": Label("Budget", "Or entries."),
+    "press_interval": Label("Interval", "Or once."),
     "press_on": Label("Acts on", "On the target it changes the text; elsewhere only the speed."),
     "press_positions": Label("Positions", "in_cache lets a text outgrow the model's context."),
-    "press_sinks": Label("Sinks", "First tokens, always kept."),
-    "shadow_every": Label(
-        "Shadow meter", "Each n-th round is compared with the full cache; 0: off."
-    ),
+    "press_sinks": Label("Sinks", "Always kept."),
+    "shadow_every": Label("Shadow meter", "Every n rounds; 0 is off."),
 }
 FIELD_LABELS: dict[str, str] = {name: label.name for name, label in FIELD_WORDS.items()}
 
@@ -102,15 +102,15 @@ FIGURE_LABELS: dict[str, Label] = {
 
 # The smaller figures, under the charts.
 COST_LABELS: dict[str, Label] = {
-    "c": Label("Cost of a drafted token, c", "Its time in plain steps of the target."),
+    "c": Label("Drafted token costs (c)", "Its time in plain steps of the target."),
     "predicted": Label(
-        "Speed-up that c and acceptance predict",
-        "Tokens that blocks of these lengths commit on average, per time that they take.",
+        "Predicted speed-up",
+        "From c and the acceptance: tokens that such blocks commit, per time that they take.",
     ),
-    "achieved": Label("Speed-up achieved", "Baseline TPOT / this TPOT."),
-    "kept": Label("Cache kept by the press", "Entries held / entries without a press."),
+    "achieved": Label("Achieved speed-up", "Baseline TPOT / this TPOT."),
+    "kept": Label("Cache kept", "Entries held / entries without a press."),
     "shadow.kl": Label(
-        "Distance from the full cache",
+        "KL from full cache",
         "KL(full cache || compressed cache), mean over compared positions.",
     ),
     "shadow.top1": Label(

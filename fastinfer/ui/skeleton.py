@@ -110,10 +110,13 @@ def _foot() -> str:
 
 
 def _chart(chart: Chart) -> str:
-    keys = "".join(_chart_key(key) for key in chart.keys)
+    # Lines with a value of their own stand below the title, what needs none beside it.
+    keys = "".join(_chart_key(key) for key in chart.keys if key.place)
+    signs = "".join(_chart_key(key) for key in chart.keys if not key.place)
     return (
-        '<figure class="fi-chart"><figcaption>'
+        '<figure class="fi-chart"><figcaption><div>'
         f'<strong data-word="chart_{chart.name}">{escape(chart.title)}</strong>'
+        f'<span class="fi-chart-keys">{signs}</span></div>'
         f'<span class="fi-chart-keys">{keys}</span></figcaption>'
         f'<div data-chart="{chart.name}"></div></figure>'
     )
@@ -144,7 +147,7 @@ def _acceptance() -> str:
         f'aria-label="{role}: nothing tested yet"></div></div>'
         for role in STAGE_ROLES
     )
-    return _panel("acceptance", "Acceptance by position in the block", rows)
+    return _panel("acceptance", "Acceptance by position", rows)
 
 
 def _costs() -> str:
@@ -159,7 +162,7 @@ def _models() -> str:
         for role in ROLE_ORDER
     )
     where = (
-        f'<div><dt>dtype</dt><dd data-text="dtype">{NOTHING}</dd></div>'
-        f'<div><dt>device</dt><dd data-text="device">{NOTHING}</dd></div>'
+        f'<div><dt>numbers</dt><dd><span data-text="dtype">{NOTHING}</span>'
+        f'<small data-text="device">{NOTHING}</small></dd></div>'
     )
-    return _panel("models", "Models", f'<dl class="fi-rows">{rows}{where}</dl>')
+    return _panel("models", "Models", f'<dl class="fi-rows fi-models">{rows}{where}</dl>')

@@ -14,7 +14,7 @@ import dataclasses
 import secrets
 import threading
 import time
-from collections.abc import Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -28,9 +28,9 @@ from fastinfer.decoding.proposers import (
     NoDraft,
     PromptLookupProposer,
 )
-from fastinfer.decoding.protocols import GammaController, Proposer
+from fastinfer.decoding.protocols import GammaController, LanguageModel, Proposer
 from fastinfer.decoding.sampling import Law
-from fastinfer.decoding.verification import CoupledRule, ResidualRule, Rule
+from fastinfer.decoding.verification import Rule, rule_named
 from fastinfer.events import Event, Finished, Role, Shadow, Started, Step
 from fastinfer.info import EngineInfo
 from fastinfer.metrics import RunStats
@@ -235,7 +235,7 @@ class Engine:
         clock = Clock(spent, self._turn)
         with clock:
             writer = StepWriter(self._decode, ids, config)
-            target = self._session(Role.TARGET, config)
+            target = self.session(Role.TARGET, config)
             rounds = self._rounds(target, ids, config, writer)
             shadow = self._shadow(target, ids, config)
         reported = (target, *rounds.proposer.models)
@@ -267,7 +267,18 @@ class Engine:
         backend = getattr(self._models.tokenizer, "backend_tokenizer", self._models.tokenizer)
         return str(backend.decode(ids, skip_special_tokens=True))
 
-    def _session(self, role: Role, config: DecodeConfig) -> Session:
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that all its models share."""
+        return self._models.tokenizer
+
+    @property
+    def vocab_size(self) -> int:
+        """Real ids: laws have so many entries."""
+        return self._models.vocab_size
+
+    def session(self, role: Role, config: DecodeConfig) -> Session:
+        """A model with an empty cache, as this request holds it: for measuring beside `stream`."""
         return Session(
             self._decoder(role, config), role, self._models.vocab_size, config.use_cache,
             plan_for(config, role),
@@ -284,33 +295,40 @@ class Engine:
         self, target: Session, ids: list[int], config: DecodeConfig, writer: StepWriter
     ) -> _Rounds:
         """Wire the parts of one request."""
-        end_ids = frozenset() if config.ignore_eos else self._models.end_ids
-        law = Law(
-            config.sampling,
-            num_prompt_tokens=len(ids),
-            min_new_tokens=config.min_new_tokens,
-            blocked_ids=sorted(end_ids),
-        )
+        end_ids = self._end_ids(config)
+        law = self.law(config, len(ids))
         assert config.sampling.seed is not None, "set by stream()"
-        seed = config.sampling.seed
-        rule: Rule = CoupledRule(seed) if config.rule == "coupled" else ResidualRule(seed)
+        rule = rule_named(config.rule, config.sampling.seed)
         gamma = controller_for(config.gamma)
-        proposer = self._proposer(config, law, rule, gamma, end_ids)
+        proposer = self.proposer(config, law, rule, gamma, lambda role: self.session(role, config))
         limits = Limits(
             max_new_tokens=config.max_new_tokens, end_ids=end_ids, should_stop=writer.push
         )
         iterator = decode(target, proposer, ids, law, rule, gamma, limits)
         return _Rounds(proposer, iterator)
 
-    def _proposer(
+    def _end_ids(self, config: DecodeConfig) -> frozenset[int]:
+        return frozenset() if config.ignore_eos else self._models.end_ids
+
+    def law(self, config: DecodeConfig, num_prompt_tokens: int) -> Law:
+        """What makes laws of logits in such a request."""
+        return Law(
+            config.sampling,
+            num_prompt_tokens=num_prompt_tokens,
+            min_new_tokens=config.min_new_tokens,
+            blocked_ids=sorted(self._end_ids(config)),
+        )
+
+    def proposer(
         self,
         config: DecodeConfig,
         law: Law,
         rule: Rule,
         gamma: GammaController,
-        end_ids: frozenset[int],
+        model: Callable[[Role], LanguageModel],
     ) -> Proposer:
         """Who drafts: composition is the whole difference between the methods."""
+        end_ids = self._end_ids(config)
         if config.method == "autoregressive":
             return NoDraft()
         cascade = config.method == "cascade"
@@ -319,10 +337,10 @@ class Engine:
         if config.draft == "prompt-lookup":
             draft = PromptLookupProposer(self._models.vocab_size, nearest)
         else:
-            draft = ModelProposer(self._session(Role.DRAFT, config), law, rule, nearest, end_ids)
+            draft = ModelProposer(model(Role.DRAFT), law, rule, nearest, end_ids)
         if not cascade:
             return draft
-        middle = self._session(Role.INTERMEDIATE, config)
+        middle = model(Role.INTERMEDIATE)
         return CascadeProposer(middle, draft, law, rule, nearest, gamma, config.rounds, end_ids)
 
 

@@ -85,3 +85,39 @@ def press_fields(visit: Visit, **typed: str) -> None:
     visit.page.get_by_role("option", name="knorm").click()
     for name, value in typed.items():
         visit.page.fill(f"#{name} input, #{name} textarea", value)
+
+
+def faint_words(visit: Visit) -> list[str]:
+    """Words in sight whose WCAG contrast with the ground under them is below 4.5.
+
+    Disabled controls are exempt, as in WCAG 1.4.3.
+    """
+    found: list[str] = visit.page.evaluate(
+        """() => {
+          const numbers = (css) => css.match(/[\\d.]+/g).map(Number);
+          const lum = ([r, g, b]) => { const [x, y, z] = [r, g, b].map((v) => {
+            v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
+            return 0.2126 * x + 0.7152 * y + 0.0722 * z; };
+          const ground = (node) => {
+            for (; node; node = node.parentElement) {
+              const color = numbers(getComputedStyle(node).backgroundColor);
+              if (color.length === 3 || color[3] === 1) return color;
+            }
+            return [255, 255, 255];
+          };
+          const faint = [];
+          for (const node of document.querySelectorAll('body *')) {
+            const text = [...node.childNodes].filter((n) => n.nodeType === 3).map((n) => n.data);
+            const words = text.join('').trim(), at = node.getBoundingClientRect();
+            if (!words || at.width < 2 || at.height < 2 || !node.checkVisibility()) continue;
+            if (node.closest('[disabled], script, style, .fi-summary, .fi-tip')) continue;
+            const style = getComputedStyle(node);
+            const ink = node.ownerSVGElement ? style.fill : style.color;
+            const pair = [lum(numbers(ink)), lum(ground(node))].sort((a, b) => b - a);
+            const ratio = (pair[0] + 0.05) / (pair[1] + 0.05);
+            if (ratio < 4.5) faint.push(`${ratio.toFixed(2)}: ${words.slice(0, 40)}`);
+          }
+          return [...new Set(faint)];
+        }"""
+    )
+    return found

@@ -7,7 +7,16 @@ from itertools import cycle, islice
 import pytest
 
 from fastinfer.events import Origin
-from tests.browser.acts import Open, chart, contrast, press_fields, run, spans, text_of
+from tests.browser.acts import (
+    Open,
+    chart,
+    contrast,
+    faint_words,
+    press_fields,
+    run,
+    spans,
+    text_of,
+)
 from tests.browser.fake_engine import TRAPS, origins_of
 from tests.browser.harness import Site, Visit
 
@@ -131,6 +140,15 @@ def test_bars_say_their_shares_in_words_too(site: Site, visit: Open) -> None:
     assert len(shares) >= 3
     for position, share in enumerate(shares, start=1):
         assert f"{position}: {share} % of " in label
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_every_word_on_the_page_has_contrast(site: Site, visit: Open, theme: str) -> None:
+    opened = visit(site.url, theme=theme)
+    press_fields(opened)
+    opened.page.click("#drafting > button")
+    run(opened)
+    assert faint_words(opened) == []
 
 
 def test_everything_can_be_reached_by_keyboard(site: Site, visit: Open) -> None:

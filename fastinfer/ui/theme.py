@@ -9,6 +9,7 @@ from typing import Any
 
 import gradio as gr
 
+from fastinfer.ui.report_view import TABS_STYLE
 from fastinfer.ui.stream_view import STYLES, plotly_js
 from fastinfer.ui.words import translations
 
@@ -25,6 +26,18 @@ def theme() -> gr.themes.Base:
         radius_size="sm",
         font=SYSTEM_FONTS,
         font_mono=MONO_FONTS,
+    ).set(  # Gradio's own greys and blues miss a contrast of 4.5
+        body_text_color_subdued="*neutral_500",
+        body_text_color_subdued_dark="*neutral_400",
+        block_info_text_color="*neutral_500",
+        block_info_text_color_dark="*neutral_400",
+        input_placeholder_color="*neutral_500",
+        input_placeholder_color_dark="*neutral_400",
+        button_primary_background_fill="*primary_600",
+        button_primary_background_fill_dark="*primary_600",
+        button_primary_background_fill_hover="*primary_700",
+        button_primary_background_fill_hover_dark="*primary_700",
+        color_accent="*primary_600",
     )
 
 
@@ -32,7 +45,7 @@ def page_settings() -> dict[str, Any]:
     """Arguments for `gr.mount_gradio_app`: looks, files that may be served, what is off."""
     return {
         "theme": theme(),
-        "css_paths": [str(path) for path in STYLES],
+        "css_paths": [str(path) for path in (*STYLES, TABS_STYLE)],
         "allowed_paths": [str(plotly_js())],
         "ssr_mode": False,
         "i18n": translations(),

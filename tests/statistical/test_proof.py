@@ -21,8 +21,7 @@ DRAWS = 2000
 P_WRONG = 1e-9
 PROMPT = (
     "The old man looked at the sea and said nothing for a long time. The boats had not come home, "
-    "and the light was going. At last he turned to the boy who stood beside him, and put his hand "
-    "upon the boy's shoulder, and spoke to him of the"
+    "and the light was going. At last he turned to the boy who stood beside him, and said"
 )
 
 
@@ -33,7 +32,7 @@ def engine() -> Engine:
 
 def last(engine: Engine, wrong: bool = False, **options: Any) -> Proof:
     config = DecodeConfig.from_mapping(
-        {"method": "speculative", "temperature": 0.9, "seed": 1, **options}
+        {"method": "speculative", "temperature": 0.7, "seed": 1, **options}
     )
     *_, proof = prove(engine, PROMPT, config, draws=DRAWS, wrong=wrong)
     assert proof.fit.num_draws == int(proof.counts.sum()) == DRAWS

@@ -62,7 +62,9 @@ def charts(results: Mapping[str, Mapping[str, Any]]) -> tuple[Chart, ...]:
     made = [
         Chart(
             name="tpot", title="Time per token", note="Lower is better; lines are quartiles.",
-            traces=(bars,), layout=chart_layout(y="ms per token", showlegend=False),
+            traces=(bars,), layout=chart_layout(
+                y="ms per token", showlegend=False, xaxis={"showgrid": False}
+            ),
         )
     ]  # fmt: skip
     measured = {name: r for name, r in results.items() if "achieved_speedup" in r}
@@ -93,7 +95,9 @@ def _speedups(results: Mapping[str, Mapping[str, Any]]) -> Chart:
             }
             for name, color in looks
         ),
-        layout=chart_layout(y="times as fast", barmode="group"),
+        layout=chart_layout(
+            y="times as fast", barmode="group", xaxis={"showgrid": False}
+        ),
     )  # fmt: skip
 
 

@@ -98,8 +98,8 @@ class ModelsHandler:
 
 
 def _short(name: str) -> str:
-    """The last part of a name."""
-    return name.rsplit("/", 1)[-1].split("@")[0]
+    """A name without its commit."""
+    return name.split("@")[0]
 
 
 def _row(entry: Entry, loaded: str | None) -> tuple[str, ...]:
@@ -163,7 +163,7 @@ def models_tab(backstage: Backstage, tab: gr.Tab) -> None:
     with gr.Row(equal_height=False, elem_classes="fi-page"):
         with gr.Column(scale=2, min_width=330, elem_classes="fi-form"):
             preset = gr.Dropdown(
-                [(f"{name}: {preset.summary}", name) for name, preset in PRESETS.items()],
+                list(PRESETS),
                 value=loaded if loaded in PRESETS else "nano",
                 label="Preset",
                 info="Downloaded where it is not here yet.",

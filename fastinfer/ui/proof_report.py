@@ -182,7 +182,7 @@ def _chart(drawn: Drawn) -> Chart:
         ),
         layout=chart_layout(
             y="% of all tokens", height=320, bottom=84, barmode="group", bargap=0.25,
-            xaxis={"tickvals": places, "ticktext": names, "tickangle": -40},
+            xaxis={"showgrid": False, "tickvals": places, "ticktext": names, "tickangle": -40},
         ),
     )  # fmt: skip
 

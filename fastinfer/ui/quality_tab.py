@@ -35,7 +35,7 @@ RATIOS = (0.25, 0.5, 0.75)
 OPENING_PRESSES = ("streaming", "snapkv", "random")
 INTRO = (
     "The target reads a text, the press acts as it does in decoding, and each further token "
-    "counts. Bits per byte do not depend on the tokenizer."
+    "counts (half of each window). Bits per byte do not depend on the tokenizer."
 )
 
 
@@ -207,7 +207,7 @@ def quality_tab(backstage: Backstage) -> None:
 
 def _fields() -> list[Component]:
     file = gr.File(
-        label="Text (none: the bundled prose)", file_types=[".txt", ".md"], height=110,
+        label="Text (none: the bundled prose)", file_types=[".txt", ".md"], height=160,
         elem_id="quality-file",
     )  # fmt: skip
     presses = gr.CheckboxGroup(
@@ -219,14 +219,14 @@ def _fields() -> list[Component]:
     )  # fmt: skip
     with gr.Row():
         context = gr.Number(
-            256, label="Window", info="Tokens; half count.", step=64, min_width=90,
+            256, label="Window", info="Tokens.", step=64, min_width=90,
             elem_id="quality-context",
         )  # fmt: skip
         windows = gr.Number(
             8, label="Windows", info="At most.", step=1, min_width=90, elem_id="quality-windows"
         )
         interval = gr.Number(
-            64, label="Every", info="Tokens; 0: once.", step=16, min_width=90,
+            64, label="Press every", info="Tokens.", step=16, min_width=90,
             elem_id="quality-interval",
         )  # fmt: skip
     return [file, presses, ratios, context, windows, interval]

@@ -82,7 +82,7 @@ def test_charts_get_every_point_and_share_their_axis(site: Site, visit: Open) ->
     (gamma,) = chart(opened, "gamma")
     assert gamma["y"][:-1] == [step.gamma for step in site.engine.steps[1:]]
     assert gamma["x"][0] == 1 and gamma["x"][-1] == 160
-    target, intermediate, draft = chart(opened, "cache")
+    target, intermediate, draft, *_ = chart(opened, "cache")
     assert len(target["x"]) == len(draft["x"]) == len(intermediate["x"]) == rounds + 1
     assert target["text"][-1].endswith(" MB")
     _, median, baseline = chart(opened, "tpot")

@@ -149,6 +149,8 @@ def test_every_word_on_the_page_has_contrast(site: Site, visit: Open, theme: str
     opened.page.click("#drafting > button")
     run(opened)
     assert faint_words(opened) == []
+    opened.page.evaluate("document.querySelector('.fi-run').style.color = 'gray'")
+    assert len(faint_words(opened)) == 1  # it would have been seen
 
 
 def test_everything_can_be_reached_by_keyboard(site: Site, visit: Open) -> None:

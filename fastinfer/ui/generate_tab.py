@@ -15,6 +15,7 @@ from fastinfer.ui.handlers import GenerateHandler
 from fastinfer.ui.link import read_link
 from fastinfer.ui.presets import fields_of, load_presets, row_of
 from fastinfer.ui.run import TextEngine
+from fastinfer.ui.space import gpu, seconds_for
 from fastinfer.ui.stream_view import over_js, stream_view
 from fastinfer.ui.words import word
 
@@ -121,7 +122,7 @@ def _wire(
         api_visibility=PRIVATE,
     )
     run = busy.success(
-        handler.generate,
+        gpu(handler.generate, _seconds),
         form.values,
         view,
         # The place in the queue shows in the status line, and nothing covers the text.
@@ -151,6 +152,11 @@ def _wire(
         show_progress="hidden",
         api_visibility=PRIVATE,
     )
+
+
+def _seconds(prompt: str | None, *values: Any) -> int:
+    """How long such a run may hold a GPU where one must be asked for; a baseline comes with it."""
+    return seconds_for(values[FIELDS.index("max_new_tokens")])
 
 
 def _busy() -> tuple[dict[str, Any], dict[str, Any]]:

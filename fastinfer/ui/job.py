@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal, TypeVar
 
@@ -20,6 +20,7 @@ from fastinfer.ui.throttle import Worker
 log = logging.getLogger(__name__)
 
 PRIVATE: Literal["private"] = "private"  # no event of the page is part of the API
+QUIET: dict[str, Any] = {"show_progress": "hidden", "api_visibility": PRIVATE}
 ENGINE_QUEUE = "engine"  # every event that decodes shares this queue, so one runs at a time
 
 T = TypeVar("T")
@@ -45,9 +46,6 @@ class Job:
     status: gr.Markdown  # where the place in the queue shows
     inputs: Sequence[Component]
     view: gr.HTML
-    quiet: dict[str, Any] = field(
-        default_factory=lambda: {"show_progress": "hidden", "api_visibility": PRIVATE}
-    )
 
     def wire(self) -> None:
         """Connect the events, in the current Blocks."""
@@ -57,12 +55,10 @@ class Job:
         for run in runs:
             for after in (run.success, run.failure):
                 after(
-                    lambda: self._idle(), None, buttons, queue=False,
-                    js=over_js(self.view.elem_id or ""), **self.quiet,
+                    self._idle, None, buttons, queue=False,
+                    js=over_js(self.view.elem_id or ""), **QUIET,
                 )  # fmt: skip
-        self.stop.click(
-            lambda: self._idle(), None, buttons, cancels=runs, queue=False, **self.quiet
-        )
+        self.stop.click(self._idle, None, buttons, cancels=runs, queue=False, **QUIET)
 
     def _wire_start(self, start: Start, buttons: list[gr.Button]) -> Any:
         def begin(*given: Any) -> list[dict[str, Any]]:
@@ -70,7 +66,7 @@ class Job:
             return [gr.update(interactive=False)] * len(self.starts) + [gr.update(interactive=True)]
 
         busy = start.button.click(
-            begin, list(self.inputs), buttons, concurrency_limit=None, **self.quiet
+            begin, list(self.inputs), buttons, concurrency_limit=None, **QUIET
         )
         return busy.success(
             gpu(start.run, start.duration),

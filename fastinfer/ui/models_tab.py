@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
-from typing import Any
 
 import gradio as gr
 
@@ -14,7 +13,7 @@ from fastinfer.models.devices import free_bytes
 from fastinfer.models.inventory import Entry, inventory
 from fastinfer.shelf import LoadState
 from fastinfer.ui.backstage import Backstage
-from fastinfer.ui.job import PRIVATE, checked
+from fastinfer.ui.job import QUIET, checked
 from fastinfer.ui.labels import NOTHING
 from fastinfer.ui.report import Figure, Report, Table, Verdict
 from fastinfer.ui.report_view import report_view
@@ -48,7 +47,7 @@ class ModelsHandler:
     def report(self, state: LoadState, asked: str | None = None) -> Report:
         """What the tab shows. `asked` is the preset whose loading has just ended."""
         entries = inventory()
-        loaded = self._loaded()
+        loaded = self.loaded
         return Report(
             state="running" if state.loading else "failed" if state.error else "done",
             title=f"Loading {state.loading}" if state.loading else "Models",
@@ -68,14 +67,16 @@ class ModelsHandler:
             ),
         )
 
-    def _loaded(self) -> str | None:
+    @property
+    def loaded(self) -> str | None:
+        """The preset in use, if one is in memory."""
         try:
             return str(self._shelf.engine.info.preset)
         except ValueError:  # none in memory, for as long as a large one takes to come
             return None
 
     def _figures(self) -> tuple[Figure, ...]:
-        if self._loaded() is None:
+        if self.loaded is None:
             return ()
         info = self._shelf.engine.info
         free = free_bytes("auto")
@@ -159,7 +160,7 @@ def _verdict(state: LoadState, asked: str | None) -> Verdict | None:
 def models_tab(backstage: Backstage, tab: gr.Tab) -> None:
     """Build the tab in the current Blocks."""
     handler = ModelsHandler(backstage)
-    loaded = handler._loaded()
+    loaded = handler.loaded
     with gr.Row(equal_height=False, elem_classes="fi-page"):
         with gr.Column(scale=2, min_width=330, elem_classes="fi-form"):
             preset = gr.Dropdown(
@@ -172,11 +173,10 @@ def models_tab(backstage: Backstage, tab: gr.Tab) -> None:
             start = gr.Button("Load", variant="primary", elem_id="models-start")
         with gr.Column(scale=5, min_width=330):
             view = report_view(Report(title="Models"), VIEW)
-    quiet: dict[str, Any] = {"show_progress": "hidden", "api_visibility": PRIVATE}
     off, on = gr.update(interactive=False), gr.update(interactive=True)
-    begun = start.click(handler.check, preset, None, concurrency_limit=None, **quiet)
-    watched = begun.success(lambda: off, None, start, queue=False, **quiet).then(
-        handler.watch, preset, view, concurrency_limit=None, **quiet
+    begun = start.click(handler.check, preset, None, concurrency_limit=None, **QUIET)
+    watched = begun.success(lambda: off, None, start, queue=False, **QUIET).then(
+        handler.watch, preset, view, concurrency_limit=None, **QUIET
     )
-    watched.then(lambda: on, None, start, queue=False, **quiet)
-    tab.select(handler.show, None, view, queue=False, **quiet)
+    watched.then(lambda: on, None, start, queue=False, **QUIET)
+    tab.select(handler.show, None, view, queue=False, **QUIET)

@@ -22,9 +22,13 @@ from fastinfer.models.hub import Fetched
 from fastinfer.shelf import CurrentEngine, EngineShelf, LoadState
 from fastinfer.ui import benchmark_tab, compare_tab, proof_report, quality_tab, space
 from fastinfer.ui.backstage import Backstage
+from fastinfer.ui.benchmark_tab import BenchmarkHandler
 from fastinfer.ui.compare_tab import CompareHandler
 from fastinfer.ui.demo import build_demo
+from fastinfer.ui.handlers import GenerateHandler
 from fastinfer.ui.models_tab import ModelsHandler
+from fastinfer.ui.proof_tab import ProofHandler
+from fastinfer.ui.quality_tab import QualityHandler
 from fastinfer.ui.report import Report, Verdict, plain_label
 from fastinfer.ui.theme import page_settings
 from fastinfer.ui.variant import read_options, read_variant
@@ -311,6 +315,17 @@ def test_the_time_grows_with_the_tokens_and_is_bounded() -> None:
     assert space.seconds_for(10**9) == space.LONGEST_SECONDS
     for bad in (None, "many", -5, float("nan"), True):
         assert space.seconds_for(bad) == space.START_SECONDS
+
+
+def test_every_run_is_a_plain_generator_of_texts() -> None:
+    """What ZeroGPU can run: no coroutine, and nothing but text crosses to the page."""
+    runs = (
+        GenerateHandler.generate, CompareHandler.once, CompareHandler.again, ProofHandler.run,
+        QualityHandler.run, BenchmarkHandler.run,
+    )  # fmt: skip
+    for run in runs:
+        assert inspect.isgeneratorfunction(run)
+        assert run.__annotations__["return"] in ("Values", "Generator[str, None, None]")
 
 
 def test_a_launch_takes_the_pages_settings() -> None:

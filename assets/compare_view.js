@@ -119,6 +119,7 @@ function verdictBox(verdict) {
 }
 
 function paint() {
+  if (record.state === 'running' && root.dataset.state !== 'running') bringIntoView(root);
   root.dataset.state = record.state;
   find('[data-part=title]').textContent = record.title;
   find('[data-part=detail]').textContent = record.detail;

@@ -58,6 +58,10 @@ function fillBar(bar, share, running) {
   else bar.setAttribute('aria-valuenow', percent);
 }
 
+function bringIntoView(root) { // a phone has the form above and the view below
+  if (root.getBoundingClientRect().top > 0.7 * innerHeight) root.scrollIntoView();
+}
+
 function onTheme(redraw) { // calls redraw where the page goes from light to dark or back
   let dark = document.body.classList.contains('dark');
   new MutationObserver(() => {

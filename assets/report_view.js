@@ -54,6 +54,7 @@ function fillDownload(download) {
 }
 
 function paint() {
+  if (report.state === 'running' && root.dataset.state !== 'running') bringIntoView(root);
   root.dataset.state = report.state;
   find('[data-part=title]').textContent = report.title;
   find('[data-part=detail]').textContent = report.detail;

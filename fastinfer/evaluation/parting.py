@@ -23,7 +23,7 @@ from fastinfer.engine import Engine
 from fastinfer.events import Role
 
 BLOCKS = (1, 2, 3, 5, 9)  # tokens that the last pass reads
-UNITS = 4.0  # in the last place of the larger score
+UNITS = 4.0  # in the last place of the larger logit: a score is off by as much as its logit
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,16 +72,24 @@ def explain(
         for block in BLOCKS
         if block <= len(tokens)
     ]
-    gaps = [first - second for first, second in ways]
-    size = max(abs(score) for way in ways for score in way if math.isfinite(score))
+    gaps = [way.scores[0] - way.scores[1] for way in ways]
+    size = max(abs(logit) for way in ways for logit in way.logits if math.isfinite(logit))
     eps = torch.finfo(engine.session(Role.TARGET, plain).decoder.dtype).eps
     return Parting(
         index=index,
         tokens=pair,
-        scores=ways[0],
+        scores=ways[0].scores,
         gap=min(map(abs, gaps)),
         rounding=max(UNITS * eps * size, max(gaps) - min(gaps)),
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Way:
+    """The two candidates, by one way of reading."""
+
+    scores: tuple[float, float]
+    logits: tuple[float, float]
 
 
 def _scores(
@@ -91,16 +99,19 @@ def _scores(
     block: int,
     config: DecodeConfig,
     pair: tuple[int, int],
-) -> tuple[float, float]:
+) -> _Way:
     """Both candidates' scores, the last pass reading `block` tokens."""
     session = engine.session(Role.TARGET, config)
     if len(tokens) > block:
         session.forward(tokens[:-block], 1)
     if config.sampling.temperature == 0:
         row = session.forward(tokens, block)[-1].float().cpu()
-        return float(row[pair[0]]), float(row[pair[1]])
-    law = laws_after(session, tokens, block, engine.law(config, num_prompt_tokens))[1][-1]
-    return _race(law, config, len(tokens), pair)
+        logits = float(row[pair[0]]), float(row[pair[1]])
+        return _Way(scores=logits, logits=logits)
+    law = engine.law(config, num_prompt_tokens)
+    rows, laws = laws_after(session, tokens, block, law)
+    logits = float(rows[-1, pair[0]]), float(rows[-1, pair[1]])
+    return _Way(scores=_race(laws[-1], config, len(tokens), pair), logits=logits)
 
 
 def _race(

@@ -12,8 +12,8 @@ import pytest
 
 from fastinfer.config import ConfigError, DecodeConfig
 from fastinfer.engine import Engine, load
-from fastinfer.evaluation.proof import Proof, prove
 from fastinfer.evaluation.prompts import load_prompts
+from fastinfer.evaluation.proof import Proof, prove
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 

@@ -32,7 +32,7 @@ def build_app(engine: Engine, config: ServeConfig | None = None) -> FastAPI:
     """Routes first: the page answers every other address. Both take turns in one line."""
     config = config or ServeConfig()
     line, shelf = Line(config.max_waiting), EngineShelf(engine)
-    app = build_api(CurrentEngine(shelf), config, line)
+    app = build_api(lambda: shelf.engine, config, line)
     return gr.mount_gradio_app(app, build_page(shelf, line), path="/", **page_settings())
 
 

@@ -251,9 +251,8 @@ def chart_names(visit: Visit, view: str) -> Any:
 @pytest.mark.timeout(400)
 def test_the_catalogue_marks_what_is_loaded(nano: str, visit: Open) -> None:
     opened = visit(nano, width=390)
-    opened.page.evaluate(
-        "[...document.querySelectorAll('[role=tab]')].find(t => t.innerText === 'Models').click()"
-    )
+    opened.page.click(".overflow-menu > button")  # the tabs that a phone has no room for
+    opened.page.locator(".overflow-dropdown button", has_text="Models").click()
     opened.page.wait_for_selector("#models-view .fi-table tbody tr", timeout=SLOW_MS)
     rows = table(opened, "models-view")
     assert rows[0][0] == "nano (loaded)" and len(rows) == 8

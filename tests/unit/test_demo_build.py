@@ -35,7 +35,7 @@ def component(config: dict[str, Any], elem_id: str) -> dict[str, Any]:
     return dict(found[0])
 
 
-def press(config: dict[str, Any]) -> int:
+def stop_button(config: dict[str, Any]) -> int:
     """The id of Generate's own Stop button."""
     (found,) = [c["id"] for c in config["components"] if c["props"].get("elem_id") == "stop"]
     return int(found)
@@ -47,8 +47,9 @@ def test_no_event_of_the_page_is_public(config: dict[str, Any]) -> None:
 
 
 def test_stop_cancels_the_run_and_goes_round_the_queue(config: dict[str, Any]) -> None:
+    pressed = [(stop_button(config), "click")]
     (stop,) = [
-        dep for dep in config["dependencies"] if dep["targets"] == [(press(config), "click")]
+        dep for dep in config["dependencies"] if dep["cancels"] and dep["targets"] == pressed
     ]
     assert stop["queue"] is False
     runs = [dep for dep in config["dependencies"] if dep["id"] in stop["cancels"]]

@@ -15,16 +15,25 @@ from fastinfer.http.app import build_api
 from fastinfer.http.line import InLine, Line
 from fastinfer.models.catalog import PRESETS
 from fastinfer.serve_options import ServeConfig, add_limits, read_port, serve_config
+from fastinfer.shelf import CurrentEngine, EngineShelf
+from fastinfer.ui import space
+from fastinfer.ui.backstage import Backstage
 from fastinfer.ui.demo import build_demo
 from fastinfer.ui.theme import page_settings
+
+
+def build_page(shelf: EngineShelf, line: Line) -> gr.Blocks:
+    """Every tab, on the engine that is on the shelf, each run in its turn."""
+    engine = InLine(CurrentEngine(shelf), line)
+    return build_demo(engine, Backstage(shelf=shelf, line=line))
 
 
 def build_app(engine: Engine, config: ServeConfig | None = None) -> FastAPI:
     """Routes first: the page answers every other address. Both take turns in one line."""
     config = config or ServeConfig()
-    line = Line(config.max_waiting)
-    app = build_api(lambda: engine, config, line)
-    return gr.mount_gradio_app(app, build_demo(InLine(engine, line)), path="/", **page_settings())
+    line, shelf = Line(config.max_waiting), EngineShelf(engine)
+    app = build_api(lambda: shelf.engine, config, line)
+    return gr.mount_gradio_app(app, build_page(shelf, line), path="/", **page_settings())
 
 
 def main() -> None:
@@ -38,9 +47,13 @@ def main() -> None:
     try:
         port = read_port(args.port)
         config = serve_config(args, os.environ)
-        app = build_app(load(args.preset), config)
+        engine = load(args.preset)
     except ConfigError as error:
         parser.exit(2, f"app.py: {error}\n")
+    if space.on_zero_gpu():
+        space.launch(build_page(EngineShelf(engine), Line(config.max_waiting)), page_settings())
+        return
+    app = build_app(engine, config)
     print(f"fastinfer is ready: http://{args.host}:{port}", flush=True)
     uvicorn.run(app, host=args.host, port=port, log_level="warning", timeout_graceful_shutdown=1)
 

@@ -17,9 +17,9 @@ from fastinfer.decoding.proposers import (
     NoDraft,
     PromptLookupProposer,
 )
-from fastinfer.decoding.protocols import GammaController, Proposer
+from fastinfer.decoding.protocols import GammaController, LanguageModel, Proposer
 from fastinfer.decoding.sampling import Law
-from fastinfer.decoding.verification import CoupledRule, ResidualRule, Rule
+from fastinfer.decoding.verification import Rule, rule_named
 from fastinfer.events import Role
 from fastinfer.models.base import Decoder
 from fastinfer.models.compression import plan_for
@@ -99,6 +99,21 @@ def session_of(models: LoadedModels, config: DecodeConfig, role: Role) -> Sessio
     )  # fmt: skip
 
 
+def end_ids_of(models: LoadedModels, config: DecodeConfig) -> frozenset[int]:
+    """The ids that end the text of such a request."""
+    return frozenset() if config.ignore_eos else models.end_ids
+
+
+def law_of(models: LoadedModels, config: DecodeConfig, num_prompt_tokens: int) -> Law:
+    """What makes laws of logits in such a request."""
+    return Law(
+        config.sampling,
+        num_prompt_tokens=num_prompt_tokens,
+        min_new_tokens=config.min_new_tokens,
+        blocked_ids=sorted(end_ids_of(models, config)),
+    )
+
+
 @dataclass(frozen=True, kw_only=True)
 class Parts:
     """One request, ready to run."""
@@ -114,19 +129,18 @@ def compose(
 ) -> Parts:
     """Wire the parts of one request; its seed is set. `should_stop` hears every token."""
     assert config.sampling.seed is not None, "set by the engine"
-    end_ids = frozenset() if config.ignore_eos else models.end_ids
-    law = Law(
-        config.sampling,
-        num_prompt_tokens=len(ids),
-        min_new_tokens=config.min_new_tokens,
-        blocked_ids=sorted(end_ids),
-    )
-    seed = config.sampling.seed
-    rule: Rule = CoupledRule(seed) if config.rule == "coupled" else ResidualRule(seed)
+    law = law_of(models, config, len(ids))
+    rule = rule_named(config.rule, config.sampling.seed)
     gamma = controller_for(config.gamma)
     target = session_of(models, config, Role.TARGET)
-    proposer = _proposer(models, config, law, rule, gamma, end_ids)
-    limits = Limits(max_new_tokens=config.max_new_tokens, end_ids=end_ids, should_stop=should_stop)
+    proposer = proposer_of(
+        models, config, law, rule, gamma, lambda role: session_of(models, config, role)
+    )
+    limits = Limits(
+        max_new_tokens=config.max_new_tokens,
+        end_ids=end_ids_of(models, config),
+        should_stop=should_stop,
+    )
     rounds = decode(target, proposer, ids, law, rule, gamma, limits)
     return Parts(
         target=target, proposer=proposer, rounds=rounds, shadow=_shadow(target, ids, config)
@@ -141,15 +155,16 @@ def _shadow(target: Session, ids: list[int], config: DecodeConfig) -> ShadowMete
     return ShadowMeter(target, full, config.shadow_every, ids)
 
 
-def _proposer(
+def proposer_of(
     models: LoadedModels,
     config: DecodeConfig,
     law: Law,
     rule: Rule,
     gamma: GammaController,
-    end_ids: frozenset[int],
+    model: Callable[[Role], LanguageModel],
 ) -> Proposer:
-    """Who drafts."""
+    """Who drafts, with the models that `model` gives for the roles."""
+    end_ids = end_ids_of(models, config)
     if config.method == "autoregressive":
         return NoDraft()
     cascade = config.method == "cascade"
@@ -158,9 +173,8 @@ def _proposer(
     if config.draft == "prompt-lookup":
         draft = PromptLookupProposer(models.vocab_size, nearest)
     else:
-        session = session_of(models, config, Role.DRAFT)
-        draft = ModelProposer(session, law, rule, nearest, end_ids)
+        draft = ModelProposer(model(Role.DRAFT), law, rule, nearest, end_ids)
     if not cascade:
         return draft
-    middle = session_of(models, config, Role.INTERMEDIATE)
+    middle = model(Role.INTERMEDIATE)
     return CascadeProposer(middle, draft, law, rule, nearest, gamma, config.rounds, end_ids)

@@ -14,7 +14,7 @@ import dataclasses
 import secrets
 import threading
 import time
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,9 @@ from fastinfer import composition
 from fastinfer.clock import Clock
 from fastinfer.config import ConfigError, DecodeConfig
 from fastinfer.decoding.loop import Committed
+from fastinfer.decoding.protocols import GammaController, LanguageModel, Proposer
+from fastinfer.decoding.sampling import Law
+from fastinfer.decoding.verification import Rule
 from fastinfer.events import Event, Finished, Role, Shadow, Started, Step
 from fastinfer.info import EngineInfo
 from fastinfer.metrics import RunStats
@@ -29,6 +32,7 @@ from fastinfer.models import loading
 from fastinfer.models.chat import chat_ids, has_template, prompt_ids
 from fastinfer.models.hub import Progress
 from fastinfer.models.loading import LoadedModels, Tokenizer, TransformersModel
+from fastinfer.models.session import Session
 from fastinfer.models.shadow import ShadowMeter
 from fastinfer.steps import CacheSize, StepWriter
 
@@ -232,3 +236,32 @@ class Engine:
         # The tokenizer's own Rust part: its wrapper costs more than the decoding.
         backend = getattr(self._models.tokenizer, "backend_tokenizer", self._models.tokenizer)
         return str(backend.decode(ids, skip_special_tokens=True))
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer that all its models share."""
+        return self._models.tokenizer
+
+    @property
+    def vocab_size(self) -> int:
+        """Real ids: laws have so many entries."""
+        return self._models.vocab_size
+
+    def session(self, role: Role, config: DecodeConfig) -> Session:
+        """A model with an empty cache, as this request holds it: for measuring beside `stream`."""
+        return composition.session_of(self._models, config, role)
+
+    def law(self, config: DecodeConfig, num_prompt_tokens: int) -> Law:
+        """What makes laws of logits in such a request."""
+        return composition.law_of(self._models, config, num_prompt_tokens)
+
+    def proposer(
+        self,
+        config: DecodeConfig,
+        law: Law,
+        rule: Rule,
+        gamma: GammaController,
+        model: Callable[[Role], LanguageModel],
+    ) -> Proposer:
+        """Who drafts in such a request, with the models that `model` gives for the roles."""
+        return composition.proposer_of(self._models, config, law, rule, gamma, model)

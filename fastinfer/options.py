@@ -229,7 +229,10 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
         "--dtype", metavar="DTYPE", default="auto", help=f"{_either(DTYPES)} (default auto)"
     )
     group.add_argument(
-        "--device", metavar="DEVICE", default="auto", help="auto, cpu, cuda, ... (default auto)"
+        "--device",
+        metavar="DEVICE",
+        default="auto",
+        help="auto, cpu, cuda, split (the target over all GPUs), ... (default auto)",
     )
 
 

@@ -10,11 +10,13 @@ import dataclasses
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 
-from fastinfer.config import ConfigError
+from fastinfer.config import ConfigError, DecodeConfig
 from fastinfer.engine import Engine, load
+from fastinfer.events import Event
+from fastinfer.info import EngineInfo
 from fastinfer.models.catalog import preset_named
 from fastinfer.models.devices import free_bytes, release
 from fastinfer.models.hub import Fetched, Progress
@@ -176,3 +178,33 @@ class EngineShelf:
         with self._changed:
             self._engine, self._preset = engine, preset
             self._changed.notify_all()
+
+
+class CurrentEngine:
+    """The engine in use under an engine's own face, for those who keep one for good.
+
+    Each call goes to the engine that is on the shelf then; see `Engine` for what they do. All raise
+    `ConfigError` while none is in memory.
+    """
+
+    def __init__(self, shelf: EngineShelf) -> None:
+        self._shelf = shelf
+
+    @property
+    def info(self) -> EngineInfo:
+        """What is loaded."""
+        return self._shelf.engine.info
+
+    def check(self, prompt: str | Sequence[int], config: DecodeConfig) -> list[int]:
+        """The prompt's token ids; raises `ConfigError` for a request that can't be served."""
+        return self._shelf.engine.check(prompt, config)
+
+    def chat_prompt(self, messages: Sequence[Mapping[str, str]]) -> list[int]:
+        """Token ids of a conversation."""
+        return self._shelf.engine.chat_prompt(messages)
+
+    def stream(
+        self, prompt: str | Sequence[int], config: DecodeConfig
+    ) -> Generator[Event, None, None]:
+        """Decode."""
+        return self._shelf.engine.stream(prompt, config)

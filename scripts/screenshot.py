@@ -15,7 +15,7 @@ from playwright.sync_api import Browser, sync_playwright
 
 ASSETS = Path(__file__).resolve().parents[1] / "assets"
 CHROMIUM_NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable")
-SIZE = {"width": 1280, "height": 960}
+SIZE = {"width": 1280, "height": 1240}  # to the end of the panels
 MAX_BYTES = 500_000
 
 

@@ -118,6 +118,10 @@ class ResidualRule:
         """Inverse of the cumulative law at one uniform draw; never a token of probability 0."""
         return token_at(law, self._uniform())
 
+    def replacement(self, target: Tensor, draft: Tensor) -> Tensor:
+        """The law of the token after a rejection, of both models' laws [vocab] at that place."""
+        return residual_law(target, draft)
+
     def verify(self, laws: Tensor, draft: Draft, position: int) -> Verdict:
         """Accept while u * draft < target; then the residual's token, or the target's own."""
         count = len(draft)
@@ -129,7 +133,7 @@ class ResidualRule:
             accepted += 1
         law = laws[accepted]
         if accepted < count:
-            law = residual_law(law, draft.probs[accepted])
+            law = self.replacement(law, draft.probs[accepted])
         return Verdict(
             num_accepted=accepted,
             num_tested=min(accepted + 1, count),
@@ -185,3 +189,8 @@ class CoupledRule:
                 float(mine == theirs) for mine, theirs in zip(own, draft.token_ids, strict=False)
             ),
         )
+
+
+def rule_named(name: str, seed: int) -> Rule:
+    """The rule of a request: `coupled` or `residual`."""
+    return CoupledRule(seed) if name == "coupled" else ResidualRule(seed)

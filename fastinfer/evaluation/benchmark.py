@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -67,21 +67,27 @@ def run_plan(
     plan: Plan, contenders: Sequence[Contender], progress: Callable[[int, int], None]
 ) -> Runs:
     """All rounds; `progress(done, total)` counts single runs, warm-up aside."""
+    runs: Runs = {contender.name: [] for contender in contenders}
+    total = len(plan.rounds()) * len(contenders)
+    for done, (name, measured) in enumerate(single_runs(plan, contenders), start=1):
+        runs[name].append(measured)
+        progress(done, total)
+    return runs
+
+
+def single_runs(
+    plan: Plan, contenders: Sequence[Contender]
+) -> Generator[tuple[str, Measured], None, None]:
+    """The runs one by one, each with its contender's name, after a warm-up of all contenders."""
     rounds = plan.rounds()
     warm_up = dataclasses.replace(
         plan.task(rounds[0][1], 0), max_new_tokens=min(WARM_UP_TOKENS, plan.max_new_tokens)
     )
     for contender in contenders:
         contender.run(warm_up)
-    runs: Runs = {contender.name: [] for contender in contenders}
-    total = len(rounds) * len(contenders)
-    done = 0
     for index, (repeat, name) in enumerate(rounds):
         for contender in contenders if plan.is_forward(index) else reversed(contenders):
-            runs[contender.name].append(_one_run(contender, plan.task(name, repeat)))
-            done += 1
-            progress(done, total)
-    return runs
+            yield contender.name, _one_run(contender, plan.task(name, repeat))
 
 
 def _one_run(contender: Contender, task: Task) -> Measured:

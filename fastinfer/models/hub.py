@@ -229,7 +229,7 @@ def _in_time(ask: Callable[[], Any]) -> Any:
     if errors:
         raise errors[0]
     if not answer:
-        raise TimeoutError(f"no answer in {ANSWER_SECONDS:.0f} seconds")
+        raise TimeoutError(f"no answer in {ANSWER_SECONDS:g} seconds")
     return answer[0]
 
 

@@ -28,14 +28,13 @@ from fastinfer.training.corpus import (
     read_documents,
     train_tokenizer,
 )
+from fastinfer.training.heldout import MIN_TOKENS, by_position, heldout_losses
 from fastinfer.training.recipe import CONTEXT, SHAPES, VOCAB_SIZE, Recipe, build_model
 from fastinfer.training.run import (
     Model,
     Run,
     Stream,
-    by_position,
     distillation_loss,
-    heldout_losses,
     logits_of,
     mixed_labels,
     text_loss,
@@ -43,6 +42,7 @@ from fastinfer.training.run import (
 
 STUDENTS = ("intermediate", "draft")
 SHARD = "8MB"
+STRETCHES = 192  # of unseen text, for the reported loss
 
 
 def prepare(corpus: Path, heldout: Path | None, work: Path) -> tuple[Tokenizer, Stream, Stream]:
@@ -68,9 +68,11 @@ def prepare(corpus: Path, heldout: Path | None, work: Path) -> tuple[Tokenizer, 
         np.save(files[1], encode(tokenizer, iter(documents)))
         np.save(files[2], encode(tokenizer, unseen))
     streams = [np.load(file, mmap_mode="r") for file in files[1:]]
-    for name, stream in zip(("corpus", "heldout"), streams, strict=True):
-        if len(stream) <= CONTEXT:
-            raise ConfigError(name, f"needs more than {CONTEXT} tokens, has {len(stream)}")
+    for name, stream, least in zip(
+        ("corpus", "heldout"), streams, (CONTEXT + 1, MIN_TOKENS), strict=True
+    ):
+        if len(stream) < least:
+            raise ConfigError(name, f"needs at least {least} tokens, has {len(stream)}")
     return Tokenizer.from_file(str(files[0])), streams[0], streams[1]
 
 
@@ -167,7 +169,7 @@ def main(argv: list[str] | None = None) -> int:
     }
     losses_by_role: dict[str, object] = {}
     for role, model in {"target": target, **students}.items():
-        losses = heldout_losses(model, unseen, 64, args.device)
+        losses = heldout_losses(model, unseen, STRETCHES, args.device)
         losses_by_role[role] = {
             "mean": round(losses.mean().item(), 4), "by_position": by_position(losses)
         }  # fmt: skip

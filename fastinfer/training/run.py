@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import os
 import time
 from collections.abc import Callable
@@ -23,7 +22,6 @@ Stream = np.ndarray[Any, np.dtype[np.uint16]]
 
 DISTILL_SHARE = 0.8  # of KL; the rest is the text
 CHECKPOINT_SECONDS = 120.0
-POSITION_EDGES = (0, 64, 256, 512, 1024, 1536, CONTEXT)
 
 
 def logits_of(model: Model, ids: Tensor) -> Tensor:
@@ -135,23 +133,3 @@ class Run:
                 self.optimizers[role], state["optimizers"][role], strict=True
             ):
                 optimizer.load_state_dict(saved)
-
-
-@torch.no_grad()
-def heldout_losses(model: Model, stream: Stream, max_windows: int, device: str) -> Tensor:
-    """Mean loss at each position of a full window, in nats per token: [CONTEXT]."""
-    model.eval()
-    windows = Windows(stream, seed=0)
-    count = min(max_windows, (len(stream) - 1) // CONTEXT)
-    total = torch.zeros(CONTEXT)
-    for number in range(count):
-        block = windows.batch(number, 1, CONTEXT).to(device)
-        logits = logits_of(model, block[:, :-1])
-        total += functional.cross_entropy(logits[0], block[0, 1:], reduction="none").cpu()
-    return total / count
-
-
-def by_position(losses: Tensor) -> dict[str, float]:
-    """Mean loss between consecutive edges of `POSITION_EDGES`, keyed `"from-to"`."""
-    pairs = itertools.pairwise(POSITION_EDGES)
-    return {f"{a}-{b}": round(losses[a:b].mean().item(), 4) for a, b in pairs}

@@ -12,7 +12,8 @@ from typing import Any
 from fastinfer.events import Role
 from fastinfer.ui.labels import ROLE_ORDER
 
-POINT_TRACE, MEDIAN_TRACE, BASELINE_TRACE = range(3)
+POINT_TRACE, MEDIAN_TRACE, BASELINE_TRACE = range(3)  # of the TPOT chart
+UNCOMPRESSED_TRACE, MARK_TRACE = 3, 4  # of the cache chart, after one per role
 WINDOW_ROUNDS = 8  # rounds in the rolling median of TPOT
 
 _LINES: dict[Role, dict[str, Any]] = {
@@ -30,7 +31,7 @@ class Key:
     name: str
     place: str  # "" where there is no value to show
     color: str  # a CSS value
-    style: str = "solid"  # solid | dotted | dashed
+    style: str = "solid"  # solid | dotted | dashed | mark
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,24 +91,39 @@ def gamma_chart() -> Chart:
 
 
 def cache_chart() -> Chart:
-    """KV entries per model; the hover and the caption add megabytes."""
+    """KV entries really held per model, what would be held without a press, and each compression.
+
+    The hover and the caption add megabytes.
+    """
     styles = {Role.DRAFT: "dotted"}
+    whole, mark = "var(--fi-muted)", "var(--fi-ink)"
+    entries = "%{y:,} entries, %{text}"
+    dashed = {"color": whole, "width": 1.5, "dash": "dash"}
     return Chart(
         name="cache",
-        title="KV cache, entries · size",
+        title="KV cache",
         unit="entries per layer",
-        keys=tuple(
-            Key(
-                name=role.value,
-                place=f"now.{role}",
-                color=_LINES[role]["color"],
-                style=styles.get(role, "solid"),
-            )
-            for role in ROLE_ORDER
+        keys=(
+            *(
+                Key(
+                    name=role.value,
+                    place=f"now.{role}",
+                    color=_LINES[role]["color"],
+                    style=styles.get(role, "solid"),
+                )
+                for role in ROLE_ORDER
+            ),
+            Key(name="no press", place="", color=whole, style="dashed"),
+            Key(name="cut", place="", color=mark, style="mark"),
         ),
-        traces=tuple(
-            {**_trace(role.value, "%{y:,} entries, %{text}", line=_LINES[role]), "text": []}
-            for role in ROLE_ORDER
+        traces=(
+            *(_told(_trace(role.value, entries, line=_LINES[role])) for role in ROLE_ORDER),
+            _told(_trace("without a press", entries, line=dashed)),
+            {
+                **_told(_trace("compressed", "%{text}")),
+                "mode": "markers",
+                "marker": {"color": mark, "size": 7, "symbol": "triangle-down"},
+            },
         ),
     )
 
@@ -128,7 +144,7 @@ def tpot_chart() -> Chart:
     }
     return Chart(
         name="tpot",
-        title="Time per token (TPOT)",
+        title="Time per token",
         unit="ms per token",
         keys=(
             Key(name=f"median of {WINDOW_ROUNDS} rounds", place="now.tpot", color=median),
@@ -141,6 +157,11 @@ def tpot_chart() -> Chart:
 def live_charts() -> tuple[Chart, ...]:
     """The charts of the Generate tab, in order."""
     return gamma_chart(), cache_chart(), tpot_chart()
+
+
+def _told(trace: dict[str, Any]) -> dict[str, Any]:
+    """The trace, with words of its own at each point."""
+    return {**trace, "text": []}
 
 
 def _trace(name: str, hover: str, line: dict[str, Any] | None = None) -> dict[str, Any]:

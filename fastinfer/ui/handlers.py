@@ -41,7 +41,7 @@ class GenerateHandler:
     def generate(self, prompt: str | None, *values: Any) -> Generator[str, None, None]:
         """Yield the view's value as it grows. Closing it stops the engine within a round."""
         config = self.check(prompt, *values)
-        recorder = Recorder(config)
+        recorder = Recorder(config, self._engine.info.backends)
         value = recorder.open(uuid.uuid4().hex, prompt or "")
         yield value
         batches = self._worker.batches(self._runs.messages(prompt or "", config))

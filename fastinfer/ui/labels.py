@@ -27,27 +27,53 @@ ORIGIN_LABELS: dict[Origin, Label] = {
     Origin.TARGET: Label("target", "A plain step of the target: nothing was drafted."),
 }
 
-FIELD_LABELS = {
-    "prompt": "Prompt",
-    "method": "Method",
-    "draft": "Draft",
-    "rule": "Acceptance rule",
-    "gamma_policy": "γ policy",
-    "gamma": "γ",
-    "gamma_min": "Least γ",
-    "gamma_max": "Most γ",
-    "gamma_threshold": "Threshold",
-    "inner_gamma": "Inner γ",
-    "rounds": "Inner rounds",
-    "max_new_tokens": "New tokens",
-    "temperature": "Temperature",
-    "top_k": "Top-k",
-    "top_p": "Top-p",
-    "min_p": "Min-p",
-    "typical_p": "Typical",
-    "repetition_penalty": "Repetition penalty",
-    "seed": "Seed",
-    "stop": "Stop texts",
+# Words of the form: a field's name and one line of help. `words.py` has them in Chinese.
+FIELD_WORDS: dict[str, Label] = {
+    "prompt": Label("Prompt", "The models continue it; they don't answer it."),
+    "method": Label("Method", "With the whole cache, all give text of the target's own law."),
+    "draft": Label("Draft", "A small model, text found earlier, or the target over a small cache."),
+    "intermediate": Label("Intermediate", "Cascade only: a model, or the target over a cache."),
+    "rule": Label(
+        "Acceptance rule", "Coupled: one seed gives one text, whatever drafts and however γ moves."
+    ),
+    "gamma_policy": Label("γ policy", "cost_aware drafts as long as it pays."),
+    "gamma": Label("γ", "Per round."),
+    "gamma_min": Label("Least γ", "Empty: policy's."),
+    "gamma_max": Label("Most γ", "Up to 64."),
+    "gamma_threshold": Label("Threshold", "Confidence only."),
+    "inner_gamma": Label("Inner γ", "Cascade only."),
+    "rounds": Label("Inner rounds", "Cascade only."),
+    "max_new_tokens": Label("New tokens", "At most."),
+    "temperature": Label("Temperature", "0 is greedy."),
+    "top_k": Label("Top-k", "0 is off."),
+    "top_p": Label("Top-p", "1 is off."),
+    "min_p": Label("Min-p", "0 is off."),
+    "typical_p": Label("Typical", "1 is off."),
+    "repetition_penalty": Label("Repetition penalty", "1 is off."),
+    "seed": Label("Seed", "Empty: fresh."),
+    "stop": Label(
+        "Stop texts", r"One a line; \n is a line break. The first to appear ends the run."
+    ),
+    "press": Label(
+        "Press", "Picks the entries to keep: after the prompt, or every so many tokens."
+    ),
+    "compression_ratio": Label("Ratio", "Removed."),
+    "max_cache_tokens": Label("Budget", "Or entries."),
+    "press_interval": Label("Interval", "Or once."),
+    "press_on": Label("Acts on", "On the target it changes the text; elsewhere only the speed."),
+    "press_positions": Label("Positions", "in_cache lets a text outgrow the model's context."),
+    "press_sinks": Label("Sinks", "Always kept."),
+    "shadow_every": Label("Shadow meter", "Every n rounds; 0 is off."),
+}
+FIELD_LABELS: dict[str, str] = {name: label.name for name, label in FIELD_WORDS.items()}
+
+GROUPS = {
+    "drafting": "Drafting",
+    "sampling": "More sampling and stop texts",
+    "cache": "KV cache",
+    "examples": "Examples",
+    "generate": "Generate",
+    "stop_run": "Stop",
 }
 
 METHOD_LABELS = {
@@ -73,6 +99,26 @@ FIGURE_LABELS: dict[str, Label] = {
     "accepted.target": Label("Target accepts", "Accepted / tested where the target verifies."),
     "drafting": Label("Time drafting", "Share of the decode time spent on drafting."),
 }
+
+# The smaller figures, under the charts.
+COST_LABELS: dict[str, Label] = {
+    "c": Label("Drafted token costs (c)", "Its time in plain steps of the target."),
+    "predicted": Label(
+        "Predicted speed-up",
+        "From c and the acceptance: tokens that such blocks commit, per time that they take.",
+    ),
+    "achieved": Label("Achieved speed-up", "Baseline TPOT / this TPOT."),
+    "kept": Label("Cache kept", "Entries held / entries without a press."),
+    "shadow.kl": Label(
+        "KL from full cache",
+        "KL(full cache || compressed cache), mean over compared positions.",
+    ),
+    "shadow.top1": Label(
+        "Same likeliest token", "Share of compared positions where full and compressed cache agree."
+    ),
+}
+
+BACKENDS = {"fastinfer": "own decoder", "transformers": "transformers"}
 
 REASONS: dict[FinishReason, str] = {
     "eos": "the text ended",
@@ -121,6 +167,16 @@ def times(value: float | None) -> str:
 def megabytes(num_bytes: int) -> str:
     """`2.40 MB`, a million bytes each."""
     return f"{num_bytes / 1e6:.2f} MB"
+
+
+def nats(value: float | None) -> str:
+    """`0.0123 nats`."""
+    return NOTHING if value is None else f"{value:.4f} nats"
+
+
+def decimal(value: float | None, digits: int = 2) -> str:
+    """`3.41`."""
+    return NOTHING if value is None else f"{value:.{digits}f}"
 
 
 def plural(number: int, word: str) -> str:

@@ -2,22 +2,39 @@
 
 The view only paints, so everything is decided here. Kinds of line, by their one key:
 `open` a new run with the prompt to echo; `text` words for named places; `state` how the run stands;
-`tokens` spans to add; `points` chart points as [trace, x, y, hover text].
+`event` what the engine said, to paint and to save; `points` chart points as
+[trace, x, y, hover text]; `bars` heights; `law` whether the text is the target's own; `link` the
+run's address.
 """
 
 from __future__ import annotations
 
 import json
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Mapping
 from statistics import median
 from typing import Any, Literal, assert_never
 
 from fastinfer.config import DecodeConfig
-from fastinfer.events import Compressed, Finished, Origin, Role, Started, Step, Token
+from fastinfer.events import Compressed, Event, Finished, Role, Started, Step, to_json
 from fastinfer.metrics import RunStats
 from fastinfer.ui import labels
-from fastinfer.ui.charts import BASELINE_TRACE, MEDIAN_TRACE, POINT_TRACE, WINDOW_ROUNDS
+from fastinfer.ui.charts import (
+    BASELINE_TRACE,
+    MARK_TRACE,
+    MEDIAN_TRACE,
+    POINT_TRACE,
+    UNCOMPRESSED_TRACE,
+    WINDOW_ROUNDS,
+)
+from fastinfer.ui.figures import (
+    Fullness,
+    acceptance_bars,
+    cost_words,
+    model_words,
+    speed_words,
+)
+from fastinfer.ui.link import write_link
 from fastinfer.ui.run import Baseline, Message, Phase, Tick
 
 State = Literal["running", "done", "failed"]
@@ -25,19 +42,27 @@ Point = list[float | str]
 
 
 class Recorder:
-    """Turns one run into lines. Holds the running figures and nothing else."""
+    """Turns one run into lines. Holds the running figures and nothing else.
 
-    def __init__(self, config: DecodeConfig) -> None:
+    `backends` says whose forward each model uses, as `EngineInfo` has it.
+    """
+
+    def __init__(self, config: DecodeConfig, backends: Mapping[Role, str] | None = None) -> None:
         self._config = config
+        self._backends = backends or {}
+        self._prompt = ""
         self._stats = RunStats()
         self._elapsed_ms = 0.0
         self._gamma = 0
         self._window: deque[float] = deque(maxlen=WINDOW_ROUNDS)
         self._baseline_ms: float | None = None
+        self._dropped: Counter[Role] = Counter()  # entries that presses took, per layer
         self._shown: dict[str, str] = {}
+        self._bars: dict[str, Any] = {}
 
     def open(self, run_id: str, prompt: str) -> str:
         """The first lines. `run_id` differs from run to run, so the view knows a fresh start."""
+        self._prompt = prompt
         head = {"run": run_id, "prompt": prompt, "length": self._config.max_new_tokens}
         baseline = ""
         if self._config.method == "autoregressive":
@@ -58,55 +83,51 @@ class Recorder:
             case Tick():
                 return ""
             case Started():
-                self._stats.add(message)
-                return _text({"run": _run(message)})
+                return self._started(message)
             case Step():
                 return self._step(message)
             case Compressed():
-                self._stats.add(message)
-                return ""
+                return self._compressed(message)
             case Finished():
-                self._stats.add(message)
                 return self._finished(message)
             case _:
                 assert_never(message)
 
     def figures(self) -> str:
-        """The running figures as words, once for any number of steps: those that changed."""
+        """The running figures, once for any number of steps: those that changed."""
         words = self._words()
         changed = {place: text for place, text in words.items() if self._shown.get(place) != text}
         self._shown = words
-        return _text(changed) if changed else ""
-
-    def _words(self) -> dict[str, str]:
-        stats = self._stats
-        speedup = None
-        if stats.tpot_ms and self._baseline_ms:
-            speedup = self._baseline_ms / stats.tpot_ms
-        spent_ms = stats.draft_ms + stats.verify_ms
-        values = {
-            "ttft": labels.milliseconds(stats.ttft_ms),
-            "tpot": labels.milliseconds(stats.tpot_ms),
-            "speed": labels.rate(stats.tokens_per_second),
-            "speedup": labels.times(speedup),
-            "length": _decimal(stats.mean_accepted_length),
-            "drafting": labels.percent(stats.draft_ms / spent_ms if spent_ms else None),
-            "now.gamma": str(self._gamma),
-            "now.tpot": labels.milliseconds(median(self._window) if self._window else None),
-        }
-        for role in (Role.INTERMEDIATE, Role.TARGET):
-            counts = stats.stages.get(role)
-            values[f"accepted.{role}"] = labels.percent(counts.acceptance if counts else None)
-        for origin in Origin:
-            values[f"count.{origin}"] = f"{stats.origins[origin]:,}"
-        for role, entries in stats.cache_tokens.items():
-            size = labels.megabytes(stats.cache_bytes[role])
-            values[f"now.{role}"] = f"{entries:,} · {size}"
-        return values
+        bars = acceptance_bars(self._stats)
+        fresh = {role: heights for role, heights in bars.items() if self._bars.get(role) != heights}
+        self._bars = bars
+        return (_text(changed) if changed else "") + (_line(bars=fresh) if fresh else "")
 
     def failed(self, summary: str) -> str:
         """The last line of a run that broke."""
         return _text({"phase": summary}) + _line(state="failed", summary=summary)
+
+    def _words(self) -> dict[str, str]:
+        role = self._pressed_role()
+        fullness = None
+        if role is not None and role in self._stats.cache_tokens:
+            entries = self._stats.cache_tokens[role]
+            fullness = Fullness(entries=entries, uncompressed=entries + self._dropped[role])
+        now = {
+            "now.gamma": str(self._gamma),
+            "now.tpot": labels.milliseconds(median(self._window) if self._window else None),
+        }
+        return (
+            speed_words(self._stats, self._baseline_ms)
+            | cost_words(self._stats, self._baseline_ms, fullness)
+            | now
+        )
+
+    def _pressed_role(self) -> Role | None:
+        """The largest model whose cache a press acts on."""
+        pressed = (role for role in labels.ROLE_ORDER if self._config.compression_of(role))
+        in_use = self._stats.started.models if self._stats.started else {}
+        return next((role for role in pressed if role in in_use), None)
 
     def _baseline(self, message: Baseline) -> str:
         self._baseline_ms = message.tpot_ms
@@ -121,18 +142,30 @@ class Recorder:
         ends: list[Point] = [[BASELINE_TRACE, x, y] for x in (0, self._config.max_new_tokens)]
         return _text({"baseline": words}) + _line(points={"tpot": ends})
 
+    def _started(self, started: Started) -> str:
+        self._stats.add(started)
+        # With the seed that was really used, so that the link gives this run again.
+        options = self._config.to_mapping() | {"seed": started.seed}
+        law, icon = ("lossless", "✓ Lossless") if started.lossless else ("lossy", "⚠ Lossy")
+        words = {"run": _run(started), "law": icon, "law.reason": started.lossless_reason}
+        return (
+            _text(words | model_words(started, self._backends))
+            + _line(law=law)
+            + _line(link=write_link(self._prompt, options))
+            + _event(started)
+        )
+
     def _step(self, step: Step) -> str:
         before = self._stats.num_tokens
         self._stats.add(step)
         after = self._stats.num_tokens
-        points: dict[str, list[Point]] = {"cache": _cache_points(step, after)}
+        points: dict[str, list[Point]] = {"cache": self._cache_points(step, after)}
         if step.index > 0:  # the prefill drafts nothing, and its time is TTFT
             points["gamma"] = [[0, before, step.gamma]]
             points["tpot"] = self._tpot_points(step, after)
             self._gamma = step.gamma
         self._elapsed_ms = step.elapsed_ms
-        tokens = [_token(token) for token in step.tokens]
-        return _line(tokens=tokens, round=step.index, refused=_refused(step)) + _line(points=points)
+        return _event(step) + _line(points=points)
 
     def _tpot_points(self, step: Step, x: int) -> list[Point]:
         if not step.tokens:
@@ -144,7 +177,39 @@ class Recorder:
             [MEDIAN_TRACE, x, round(median(self._window), 3)],
         ]
 
+    def _cache_points(self, step: Step, x: int) -> list[Point]:
+        points: list[Point] = [
+            [trace, x, step.cache_tokens[role], labels.megabytes(step.cache_bytes[role])]
+            for trace, role in enumerate(labels.ROLE_ORDER)
+            if role in step.cache_tokens
+        ]
+        role = self._pressed_role()
+        if role is not None and step.cache_tokens.get(role):
+            entries = step.cache_tokens[role]
+            whole = entries + self._dropped[role]
+            size = labels.megabytes(step.cache_bytes[role] * whole // entries)
+            points.append([UNCOMPRESSED_TRACE, x, whole, f"{size} ({role})"])
+        return points
+
+    def _compressed(self, event: Compressed) -> str:
+        """The line falls where it happened, and a mark says how far."""
+        self._stats.add(event)
+        self._dropped[event.role] += event.entries_before - event.entries_after
+        x = self._stats.num_tokens
+        before, after = labels.megabytes(event.bytes_before), labels.megabytes(event.bytes_after)
+        words = (
+            f"{event.role}: {event.entries_before:,} → {event.entries_after:,} entries, "
+            f"{before} → {after}"
+        )
+        trace = labels.ROLE_ORDER.index(event.role)
+        points: list[Point] = [
+            [trace, x, event.entries_after, after],
+            [MARK_TRACE, x, event.entries_after, words],
+        ]
+        return _event(event) + _line(points={"cache": points})
+
     def _finished(self, event: Finished) -> str:
+        self._stats.add(event)
         stats = self._stats
         summary = (
             f"Done: {labels.plural(event.num_tokens, 'token')}, {labels.REASONS[event.reason]}."
@@ -153,9 +218,35 @@ class Recorder:
         last_step: dict[str, list[Point]] = {"gamma": [[0, stats.num_tokens, self._gamma]]}
         return (
             (_line(points=last_step) if stats.num_rounds else "")
+            + _event(event)
             + _text({"phase": summary})
             + _line(state="done", summary=spoken)
         )
+
+
+def saved(event: Event) -> dict[str, Any]:
+    """An event as a saved run holds it: without what nobody asked for, and without false digits.
+
+    Probabilities and times have six decimals. `logprob` and `alternatives` are there where the
+    request asked for them.
+    """
+    kept: dict[str, Any] = _rounded(to_json(event))
+    for name in ("tokens", "rejected"):
+        for token in kept.get(name, ()):
+            if token["logprob"] is None:
+                del token["logprob"], token["alternatives"]
+    return kept
+
+
+def _rounded(value: Any) -> Any:
+    match value:
+        case float():
+            return round(value, 6)
+        case dict():
+            return {str(key): _rounded(each) for key, each in value.items()}
+        case list() | tuple():
+            return [_rounded(each) for each in value]
+    return value
 
 
 def _phase(phase: Phase) -> str:
@@ -172,41 +263,11 @@ def _phase(phase: Phase) -> str:
 def _run(started: Started) -> str:
     rule = "" if started.method == "autoregressive" else f" · {started.rule}"
     prompt = labels.plural(started.num_prompt_tokens, "prompt token")
-    return (
-        f"seed {started.seed} · {started.method}{rule} · {prompt} · "
-        f"{started.dtype} on {started.device}"
-    )
+    return f"{started.method}{rule} · seed {started.seed} · {prompt}"
 
 
-def _token(token: Token) -> dict[str, Any]:
-    """One span: text, origin, position, and the probabilities under the laws really used."""
-    span: dict[str, Any] = {
-        "s": token.text,
-        "o": token.origin.value,
-        "i": token.position,
-        "p": round(token.target_prob, 4),
-    }
-    if token.draft_prob is not None:
-        span["q"] = round(token.draft_prob, 4)
-    if token.accept_prob is not None:
-        span["a"] = round(token.accept_prob, 4)
-    return span
-
-
-def _refused(step: Step) -> list[str]:
-    return [token.text for token in step.rejected]
-
-
-def _cache_points(step: Step, x: int) -> list[Point]:
-    return [
-        [trace, x, step.cache_tokens[role], labels.megabytes(step.cache_bytes[role])]
-        for trace, role in enumerate(labels.ROLE_ORDER)
-        if role in step.cache_tokens
-    ]
-
-
-def _decimal(value: float | None) -> str:
-    return labels.NOTHING if value is None else f"{value:.2f}"
+def _event(event: Event) -> str:
+    return _line(event=saved(event))
 
 
 def _text(values: Mapping[str, str]) -> str:

@@ -59,11 +59,11 @@ def visit(chromium: Browser) -> Iterator[Callable[..., Visit]]:
     context.set_default_timeout(TIMEOUT_MS)
     visits: list[Visit] = []
 
-    def open_page(url: str, theme: str = "light", width: int = 1280) -> Visit:
+    def open_page(url: str, theme: str = "light", width: int = 1280, fragment: str = "") -> Visit:
         made = Visit(context.new_page())
         made.watch()
         made.page.set_viewport_size({"width": width, "height": 900})
-        made.page.goto(f"{url}/?__theme={theme}")
+        made.page.goto(f"{url}/?__theme={theme}{fragment}")
         made.page.wait_for_function(
             "document.querySelector('[data-chart=tpot]')?.data?.length === 3"
         )

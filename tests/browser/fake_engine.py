@@ -6,12 +6,24 @@ none of these.
 
 from __future__ import annotations
 
+import dataclasses
 import threading
 from collections.abc import Generator, Mapping, Sequence
 from itertools import chain, cycle, islice
 
 from fastinfer.config import ConfigError, DecodeConfig
-from fastinfer.events import Event, Finished, Origin, Role, Stage, Started, Step, Token
+from fastinfer.events import (
+    Compressed,
+    Event,
+    Finished,
+    Origin,
+    Role,
+    Shadow,
+    Stage,
+    Started,
+    Step,
+    Token,
+)
 from fastinfer.info import EngineInfo
 
 # Everything that a template, an HTML parser or a careless decoder could trip over.
@@ -22,6 +34,7 @@ TRAPS = (
 )  # fmt: skip
 LIVE_BYTES = {Role.TARGET: 12288, Role.INTERMEDIATE: 4096, Role.DRAFT: 1024}
 FAKE_SEED = 4242
+PRESS_ROUNDS = 10  # between two compressions
 
 # One round of each method: the origins of the tokens that it commits.
 ROUNDS: dict[str, tuple[tuple[Origin, ...], ...]] = {
@@ -49,6 +62,7 @@ class FakeEngine:
             dtype="float32",
             device="cpu",
             context=2048,
+            backends=dict.fromkeys(Role, "fastinfer") | {Role.DRAFT: "transformers"},
         )
         self.words = words
         self.open_streams = 0
@@ -97,7 +111,12 @@ class FakeEngine:
             models={role: self.info.models[role] for role in roles},
             dtype="float32",
             device="cpu",
+            lossless=config.lossless,
+            lossless_reason=config.lossless_reason,
+            options=config.to_mapping(),
         )
+        dropped = 0  # entries of the target's cache, which is all that a press here acts on
+        pressed = config.compression_of("target") is not None
         words, text, made, elapsed_ms = cycle(self.words), "", 0, 20.0
         for index, origins in enumerate(cycle_after_prefill(config.method)):
             if index == self.fail_at:
@@ -107,10 +126,19 @@ class FakeEngine:
             tokens = tuple(
                 _token(next(words), origin, start + made + i) for i, origin in enumerate(origins)
             )
+            if pressed and index % PRESS_ROUNDS == 1:
+                yield _compressed(index - 1, start + made - dropped)
+                dropped = start + made - (start + made - dropped) // 2
             made += len(tokens)
             text += "".join(token.text for token in tokens)
             elapsed_ms += 10.0 if index else 0.0
             step = _step(index, tokens, roles, start + made, elapsed_ms)
+            if pressed:
+                step = dataclasses.replace(
+                    step,
+                    cache_tokens=step.cache_tokens | {Role.TARGET: start + made - dropped},
+                    shadow=Shadow(num_positions=1, kl_nats=0.25, top1_agreement=0.75),
+                )
             self.steps.append(step)
             yield step
             if made >= config.max_new_tokens:
@@ -142,6 +170,21 @@ def _token(text: str, origin: Origin, position: int) -> Token:
         target_prob=0.5,
         draft_prob=0.625 if drafted else None,
         accept_prob=0.8 if drafted else None,
+    )
+
+
+def _compressed(after_step: int, entries: int) -> Compressed:
+    live = LIVE_BYTES[Role.TARGET]
+    return Compressed(
+        role=Role.TARGET,
+        after_step=after_step,
+        entries_before=entries,
+        entries_after=entries // 2,
+        bytes_before=live * entries,
+        bytes_after=live * (entries // 2),
+        allocated_before=live * entries,
+        allocated_after=live * entries,
+        compress_ms=0.5,
     )
 
 

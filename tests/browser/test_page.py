@@ -2,72 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import cycle, islice
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from fastinfer.events import Origin
 from fastinfer.ui.labels import field_name
+from tests.browser.acts import (
+    NASTY,
+    Open,
+    chart,
+    contrast,
+    counts,
+    enabled,
+    run,
+    set_number,
+    spans,
+    text_of,
+    wait_for_state,
+    wait_for_tokens,
+)
 from tests.browser.fake_engine import FAKE_SEED, TRAPS, origins_of
 from tests.browser.harness import Site, Visit, serving
 from tests.http_server import wait_until
 
 pytestmark = pytest.mark.browser
 
-Open = Callable[..., Visit]
 NANO = Path(__file__).resolve().parents[2] / "assets" / "models" / "nano"
-NASTY = '${x} {{x}} <img src=x onerror="window.pwned=1"> `${console.error(1)}` 🌊 海は שלום\n\ttab'
-
-
-def run(visit: Visit) -> None:
-    """Press Generate and wait for the end."""
-    visit.page.click("#generate")
-    wait_for_state(visit, "done")
-
-
-def wait_for_state(visit: Visit, state: str) -> None:
-    visit.page.wait_for_selector(f".fi-view[data-state={state}]")
-
-
-def wait_for_tokens(visit: Visit, count: int) -> None:
-    visit.page.wait_for_function(f"document.querySelectorAll('.fi-token').length >= {count}")
-
-
-def spans(visit: Visit) -> list[dict[str, str]]:
-    found: list[dict[str, str]] = visit.page.eval_on_selector_all(
-        ".fi-output > *",
-        "all => all.map(s => ({tag: s.tagName, text: s.textContent, classes: s.className,"
-        " children: s.childElementCount}))",
-    )
-    return found
-
-
-def text_of(visit: Visit, selector: str) -> str:
-    return str(visit.page.eval_on_selector(selector, "node => node.textContent"))
-
-
-def counts(visit: Visit) -> dict[str, int]:
-    return {o.value: int(text_of(visit, f"[data-text='count.{o}']")) for o in Origin}
-
-
-def enabled(visit: Visit, name: str) -> bool:
-    return bool(visit.page.is_enabled(f"#{name}"))
-
-
-def set_number(visit: Visit, name: str, value: str) -> None:
-    visit.page.fill(f"#{name} input", value)
-
-
-def chart(visit: Visit, name: str) -> list[dict[str, Any]]:
-    traces: list[dict[str, Any]] = visit.page.eval_on_selector(
-        f"[data-chart={name}]",
-        "node => node.data.map(t =>"
-        " ({x: [...t.x], y: [...t.y], text: t.text ? [...t.text] : null}))",
-    )
-    return traces
 
 
 @pytest.mark.parametrize("method", ["autoregressive", "speculative", "cascade"])
@@ -121,7 +83,7 @@ def test_charts_get_every_point_and_share_their_axis(site: Site, visit: Open) ->
     (gamma,) = chart(opened, "gamma")
     assert gamma["y"][:-1] == [step.gamma for step in site.engine.steps[1:]]
     assert gamma["x"][0] == 1 and gamma["x"][-1] == 160
-    target, intermediate, draft = chart(opened, "cache")
+    target, intermediate, draft, *_ = chart(opened, "cache")
     assert len(target["x"]) == len(draft["x"]) == len(intermediate["x"]) == rounds + 1
     assert target["text"][-1].endswith(" MB")
     _, median, baseline = chart(opened, "tpot")
@@ -287,19 +249,6 @@ def test_a_zoom_lasts_while_points_arrive(site: Site, visit: Open) -> None:
     assert opened.page.evaluate(f"{node}.layout.xaxis.range") == [2, 9]
 
 
-def test_a_tooltip_tells_a_tokens_story(site: Site, visit: Open) -> None:
-    opened = visit(site.url)
-    run(opened)
-    opened.page.evaluate("document.querySelector('.fi-tokens').scrollTop = 0")
-    opened.page.hover(".fi-token.fi-resampled >> nth=0")
-    tip = opened.page.wait_for_selector(".fi-tip:not([hidden])").inner_text()
-    assert "resampled · position" in tip and "target 50.00 %" in tip and "refused: ·wrong" in tip
-    opened.page.hover(".fi-token.fi-draft >> nth=0")
-    opened.page.wait_for_function(
-        "document.querySelector('.fi-tip').innerText.includes('accepted with 80.00 %')"
-    )
-
-
 def test_a_legend_entry_singles_out_its_origin(site: Site, visit: Open) -> None:
     opened = visit(site.url)
     run(opened)
@@ -326,14 +275,6 @@ def test_a_phone_shows_everything_without_scrolling_sideways(site: Site, visit: 
     assert opened.page.evaluate("document.querySelector('.fi-tokens').clientWidth") > 340
     top = opened.page.evaluate("document.querySelector('.fi-view').getBoundingClientRect().top")
     assert top < 450  # the run came into view by itself
-
-
-def test_an_example_fills_the_prompt(site: Site, visit: Open) -> None:
-    opened = visit(site.url)
-    opened.page.click("button:has-text('A list')")
-    opened.page.wait_for_function(
-        "document.querySelector('#prompt textarea').value.includes('A compass')"
-    )
 
 
 def test_updates_are_few(site: Site, visit: Open) -> None:
@@ -408,21 +349,3 @@ def test_the_real_engine_on_the_page(visit: Open) -> None:
         origins = [t.origin for e in wanted.events for t in getattr(e, "tokens", ())]
         seen = spans(opened)
         assert [s["classes"].split()[1] for s in seen] == [f"fi-{o}" for o in origins]
-
-
-def contrast(visit: Visit, selector: str, ground: str | None) -> float:
-    """WCAG contrast of an element's text with its own background, or with that of `ground`."""
-    ratio: float = visit.page.evaluate(
-        """([selector, ground]) => {
-          const lum = (css) => { const [r, g, b] = css.match(/[\\d.]+/g).map(Number).map((v) => {
-            v /= 255; return v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4; });
-            return 0.2126 * r + 0.7152 * g + 0.0722 * b; };
-          const node = document.querySelector(selector);
-          const under = ground ? document.querySelector(ground) : node;
-          const back = getComputedStyle(under).backgroundColor;
-          const pair = [lum(getComputedStyle(node).color), lum(back)].sort((a, b) => b - a);
-          return (pair[0] + 0.05) / (pair[1] + 0.05);
-        }""",
-        [selector, ground],
-    )
-    return ratio

@@ -61,7 +61,9 @@ def test_the_three_methods_print_the_same_text(
 
 def test_a_seed_repeats_a_run(engine: Engine, capsys: pytest.CaptureFixture[str]) -> None:
     def run(seed: int) -> str:
-        return text_of(engine, capsys, "--max-new-tokens", "24", "--seed", str(seed))
+        # A policy that does not follow the clock.
+        policy = ("--gamma-policy", "aimd")
+        return text_of(engine, capsys, "--max-new-tokens", "24", "--seed", str(seed), *policy)
 
     assert run(1) == run(1) != run(2)
 

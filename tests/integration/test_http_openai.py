@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PROMPT = "The old man looked at the sea and"
 KEY = "test-key"
 # The text depends on target, prompt, options and seed alone.
-REPEATABLE = {"rule": "coupled"}
+REPEATABLE = {"rule": "coupled", "gamma_policy": "aimd"}  # origins too
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_a_completion_is_the_engines_text(client: openai.OpenAI, engine: Engine)
         model="nano", prompt=PROMPT, max_tokens=24, temperature=0.8, seed=7, extra_body=REPEATABLE
     )
     config = DecodeConfig.from_mapping(
-        {"max_new_tokens": 24, "temperature": 0.8, "seed": 7, "rule": "coupled"}
+        {"max_new_tokens": 24, "temperature": 0.8, "seed": 7, **REPEATABLE}
     )
     run = engine.generate(PROMPT, config)
     assert got.choices[0].text == run.text

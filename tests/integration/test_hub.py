@@ -7,6 +7,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 from fake_hub import COMMIT, FakeHub, point_at, serving
 from huggingface_hub.errors import HfHubHTTPError
-from tiny import save_tiny
+from tiny import byte_tokenizer, save_tiny, tiny_neox
 
 from fastinfer.config import ConfigError, DecodeConfig
 from fastinfer.engine import load
@@ -159,6 +160,32 @@ def test_a_hub_that_never_answers(hub: FakeHub, monkeypatch: pytest.MonkeyPatch)
     hub.silent = True
     monkeypatch.setattr(our_hub, "ANSWER_SECONDS", 1.0)
     assert "is out of reach" in refusal()
+
+
+def test_a_name_that_takes_for_ever_to_resolve(
+    hub: FakeHub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done = threading.Event()
+    monkeypatch.setattr(our_hub, "ANSWER_SECONDS", 0.5)
+    monkeypatch.setattr(our_hub.HfApi, "model_info", lambda *_, **__: done.wait(60))
+    assert "is out of reach (no answer in 0.5 seconds)" in refusal()
+    done.set()
+
+
+def test_a_cache_without_a_list_of_its_files_is_checked_by_the_index(
+    hub: FakeHub, tmp_path: Path
+) -> None:
+    tiny_neox(1).save_pretrained(tmp_path / "sharded", max_shard_size="60KB")
+    byte_tokenizer().save_pretrained(tmp_path / "sharded")
+    hub.repos["somebody/sharded"] = tmp_path / "sharded"
+    folder = locate(Role.TARGET, "somebody/sharded")
+    shards = sorted(folder.glob("*.safetensors"))
+    assert len(shards) > 1
+    for listing in (tmp_path / "cache").rglob("trees/*.json"):
+        listing.unlink()  # as an older huggingface_hub leaves it
+    assert cached(parse("somebody/sharded")) == folder
+    shards[0].unlink()
+    assert cached(parse("somebody/sharded")) is None
 
 
 def test_offline_means_no_request(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,16 +11,19 @@ from fastinfer.config import DecodeConfig
 from fastinfer.events import Origin
 from fastinfer.ui.charts import Chart, live_charts
 from fastinfer.ui.records import Recorder
-from fastinfer.ui.stream_view import ASSETS, plotly_js, skeleton
+from fastinfer.ui.skeleton import skeleton
+from fastinfer.ui.stream_view import STYLES, plotly_js
 from tests.browser.fake_engine import FakeEngine
 
-STYLE = (ASSETS / "style.css").read_text(encoding="utf-8")
+STYLE = "".join(path.read_text(encoding="utf-8") for path in STYLES)
 NAMES = [chart.name for chart in live_charts()]
 
 
 def shown_by_a_run() -> tuple[set[str], dict[str, set[int]]]:
     """Places that a run writes to, and traces that it extends."""
-    config = DecodeConfig.from_mapping({"method": "cascade", "max_new_tokens": 40})
+    config = DecodeConfig.from_mapping(
+        {"method": "cascade", "max_new_tokens": 40, "press": "knorm", "press_interval": 8}
+    )
     recorder = Recorder(config)
     text = recorder.open("id", "a")
     for message in FakeEngine().stream("once", config):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import threading
 import time
 from collections.abc import Generator
@@ -12,13 +13,19 @@ from typing import Any
 import gradio as gr
 import pytest
 
-from fastinfer.config import ConfigError, DecodeConfig
-from fastinfer.events import Finished, Started, Step
-from fastinfer.ui.form import FIELDS, form_to_config
+from fastinfer.config import CompressionConfig, ConfigError, DecodeConfig
+from fastinfer.events import Finished, Role, Started, Step
+from fastinfer.ui.charts import live_charts
+from fastinfer.ui.controls import choices_for, settled
+from fastinfer.ui.form import FIELDS, form_to_config, form_values
 from fastinfer.ui.handlers import GenerateHandler
 from fastinfer.ui.labels import FIELD_LABELS
+from fastinfer.ui.link import read_link, write_link
+from fastinfer.ui.presets import Preset, fields_of, load_presets, row_of
 from fastinfer.ui.run import BASELINE_TOKENS, Baseline, Phase, Runs
+from fastinfer.ui.skeleton import skeleton
 from fastinfer.ui.throttle import Worker
+from fastinfer.ui.words import CHINESE, english
 from tests.browser.fake_engine import FakeEngine
 
 FORM: dict[str, Any] = {
@@ -26,12 +33,19 @@ FORM: dict[str, Any] = {
     "gamma_min": "", "gamma_max": 16, "gamma_threshold": 0.4, "inner_gamma": "", "rounds": 2,
     "max_new_tokens": 40, "temperature": 0.8, "top_k": 0, "top_p": 1, "min_p": 0, "typical_p": 1,
     "repetition_penalty": 1, "stop": "", "seed": "",
+    "intermediate": "model", "press": "none", "compression_ratio": 0.5, "max_cache_tokens": "",
+    "press_interval": "", "press_on": ["target"], "press_positions": "original", "press_sinks": 4,
+    "shadow_every": 0,
 }  # fmt: skip
 
 
 def values(**changes: Any) -> list[Any]:
     assert set(changes) <= set(FIELDS)
     return [{**FORM, **changes}[name] for name in FIELDS]
+
+
+def num_tokens(records: list[dict[str, Any]]) -> int:
+    return sum(len(record.get("event", {}).get("tokens", ())) for record in records)
 
 
 def wait_until_free(engine: FakeEngine) -> None:
@@ -69,6 +83,122 @@ def test_a_bad_value_names_its_field(field: str, value: Any) -> None:
 
 def test_an_empty_number_means_the_default() -> None:
     assert form_to_config(values(temperature=None)).sampling.temperature == 1.0
+
+
+def test_without_a_press_its_fields_say_nothing() -> None:
+    config = form_to_config(values(press="none", max_cache_tokens="7", press_interval="x"))
+    assert config.compression is None and config.lossless
+
+
+def test_the_press_group_becomes_a_compression() -> None:
+    config = form_to_config(
+        values(
+            press="snapkv", compression_ratio=0.25, press_interval="32",
+            press_on=["target", "draft"], press_positions="in_cache", press_sinks=2.0,
+            shadow_every=3, draft="self",
+        )
+    )  # fmt: skip
+    assert config.compression == CompressionConfig(
+        press="snapkv", compression_ratio=0.25, interval=32, apply_to=("target", "draft"),
+        positions="in_cache", num_sinks=2,
+    )  # fmt: skip
+    assert config.draft == "self" and config.shadow_every == 3 and not config.lossless
+
+
+def test_a_budget_takes_the_place_of_the_ratio() -> None:
+    config = form_to_config(values(press="knorm", max_cache_tokens="64"))
+    assert config.compression is not None
+    assert config.compression.max_cache_tokens == 64
+    assert config.compression.compression_ratio is None
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("compression_ratio", 1), ("max_cache_tokens", "0"), ("press_interval", "often"),
+     ("press_on", []), ("press_sinks", -1), ("shadow_every", -1), ("press", "iron")],
+)  # fmt: skip
+def test_a_bad_press_field_is_named(field: str, value: Any) -> None:
+    with pytest.raises(ConfigError) as caught:
+        form_to_config(values(**({"press": "knorm"} | {field: value})))
+    assert caught.value.field == field
+
+
+# --- the form and back ---
+
+REQUESTS = (
+    {},
+    {"method": "cascade", "seed": 2**63 - 1, "stop": ["a\nb", "END"], "inner_gamma": 3},
+    {"press": "snapkv", "press_interval": 16, "press_on": ["draft", "target"], "shadow_every": 2},
+    {"press": "streaming", "max_cache_tokens": 64, "press_positions": "in_cache"},
+    {"draft": "self", "gamma_min": 2, "top_p": 0.9, "rule": "coupled"},
+)
+
+
+@pytest.mark.parametrize("options", REQUESTS)
+def test_a_request_and_its_link_fill_the_form_that_makes_it(options: dict[str, Any]) -> None:
+    config = DecodeConfig.from_mapping(options)
+    shown = form_values(config.to_mapping())
+    assert form_to_config(list(shown.values())) == config
+    choices = choices_for(set(Role))
+    read = read_link("#" + write_link("a+b & c\n海", config.to_mapping()), choices)
+    assert read.pop("prompt") == "a+b & c\n海"
+    assert form_to_config([read[name] for name in FIELDS]) == config
+
+
+def test_a_strangers_link_can_only_fill_fields_with_what_they_can_show() -> None:
+    choices = choices_for(set(Role))
+    link = (
+        "prompt=%3Cscript%3E&method=magic&temperature=hot&top_p=nan&gamma=1e999&gamma_max=8"
+        "&press_on=draft,everything&press_on_x=1&__class__=x&stop=%24%7Bx%7D&press=none&rule"
+    )
+    assert read_link(link, choices) == {
+        "prompt": "<script>", "gamma_max": 8, "press_on": ["draft"], "stop": "${x}",
+        "press": "none",
+    }  # fmt: skip
+    assert read_link("", choices) == read_link("#", choices) == {}
+    assert read_link("prompt=" + "a" * 200_000, choices) == {}
+
+
+def test_a_link_to_what_is_not_loaded_leaves_that_field_alone() -> None:
+    read = read_link("method=cascade&draft=model", choices_for({Role.TARGET}))
+    assert read == {}
+
+
+# --- presets ---
+
+
+@pytest.mark.parametrize("preset", load_presets(), ids=lambda preset: preset.name)
+def test_a_preset_is_a_good_request(preset: Preset) -> None:
+    fields = fields_of(load_presets())
+    row = row_of(preset, fields)
+    config = form_to_config(values(**row))
+    wanted = config.to_mapping()
+    assert {name: wanted[name] for name in preset.options} == dict(preset.options)
+    assert set(preset.options) <= set(fields)
+
+
+def test_presets_show_prompt_lookup_and_a_press() -> None:
+    options = [preset.options for preset in load_presets()]
+    assert any(each.get("draft") == "prompt-lookup" for each in options)
+    assert any(each.get("press") and each.get("shadow_every") for each in options)
+
+
+def test_a_preset_without_its_model_takes_what_is_there() -> None:
+    choices = choices_for({Role.TARGET})
+    settled_row = settled({"method": "cascade", "draft": "model", "press_on": ["target"]}, choices)
+    assert settled_row == {
+        "method": "speculative", "draft": "prompt-lookup", "press_on": ["target"]
+    }  # fmt: skip
+
+
+# --- words ---
+
+
+def test_every_word_of_the_form_has_its_chinese() -> None:
+    assert set(english()) <= set(CHINESE)
+    view = {f"fi_{key}" for key in re.findall(r'data-word="([^"]+)"', skeleton(live_charts()))}
+    assert set(CHINESE) == set(english()) | view
+    assert all(re.search(r"[一-鿿]|γ|Top-|Min-p|Typical", text) for text in CHINESE.values())
 
 
 # --- what a run does ---
@@ -137,8 +267,8 @@ def test_the_value_only_grows_and_holds_the_whole_text() -> None:
     for earlier, later in pairwise(yielded):
         assert later.startswith(earlier)
     records = [json.loads(line) for line in yielded[-1].splitlines()]
-    assert sum(len(r.get("tokens", [])) for r in records) == 40
-    assert records[-1].keys() == {"text"} and records[0].keys() == {"open"}
+    assert num_tokens(records) == 40
+    assert records[-1].keys() <= {"text", "bars"} and records[0].keys() == {"open"}
 
 
 def test_two_runs_begin_differently() -> None:
@@ -190,7 +320,7 @@ def test_an_engine_that_breaks_says_so_and_keeps_what_came() -> None:
         seen.extend(handler.generate("once", *values(method="autoregressive")))
     records = [json.loads(line) for line in seen[-1].splitlines()]
     assert records[-1]["state"] == "failed"
-    assert sum(len(r.get("tokens", [])) for r in records) == 5
+    assert num_tokens(records) == 5
     wait_until_free(engine)
 
 

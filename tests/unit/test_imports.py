@@ -24,7 +24,8 @@ RANKS = {
     "bench_options": 7, "chat_options": 7, "models_options": 7, "ppl_options": 7,
     "press_options": 7, "serve_options": 7,
     "options": 8,
-    "bench_cli": 9, "http": 9, "models_cli": 9, "ppl_cli": 9, "ui": 9,
+    "bench_cli": 9, "http": 9, "models_cli": 9, "ppl_cli": 9,
+    "ui": 10,
     "cli": 10,
     "__main__": 11,
 }  # fmt: skip

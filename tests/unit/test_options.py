@@ -29,18 +29,18 @@ def test_every_option_reaches_the_config() -> None:
         "--temperature 0.5 --top-k 5 --top-p 0.9 --min-p 0.1 --typical-p 0.8 --seed 0 "
         "--repetition-penalty 1.1 --presence-penalty 0.2 --frequency-penalty -0.3 "
         "--gamma 6 --gamma-min 2 --gamma-max 8 --gamma-policy additive --inner-gamma 3 "
-        "--gamma-threshold 0.7 --rounds 4 --no-cache --ignore-eos "
+        "--gamma-threshold 0.7 --rounds 4 --no-cache --ignore-eos --logprobs 3 "
         "--stop one --stop two --draft prompt-lookup"
     )
     assert engine.config is not None
     assert engine.config.to_mapping() == {
         "method": "cascade", "draft": "prompt-lookup", "rule": "coupled", "max_new_tokens": 9,
         "min_new_tokens": 2, "stop": ["one", "two"], "ignore_eos": True, "rounds": 4,
-        "use_cache": False, "gamma_threshold": 0.7,
+        "use_cache": False, "logprobs": 3, "gamma_threshold": 0.7,
         "temperature": 0.5, "top_k": 5, "top_p": 0.9, "min_p": 0.1, "typical_p": 0.8,
         "repetition_penalty": 1.1, "presence_penalty": 0.2, "frequency_penalty": -0.3, "seed": 0,
         "gamma_policy": "additive", "gamma": 6, "gamma_min": 2, "gamma_max": 8, "inner_gamma": 3,
-        "intermediate": "model", "shadow_every": 0, "logprobs": None, "press": None,
+        "intermediate": "model", "shadow_every": 0, "press": None,
         "compression_ratio": None, "max_cache_tokens": None, "press_interval": None,
         "press_on": None, "press_positions": None, "press_sinks": None,
     }  # fmt: skip

@@ -9,12 +9,16 @@ import sys
 import tomllib
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
 from packaging.requirements import Requirement
 
 import fastinfer
 from fastinfer.config import FLAT_FIELDS
+from fastinfer.evaluation.hub_corpora import HUB_CORPORA
+from fastinfer.models.catalog import PRESETS
 from fastinfer.options import build_parser
 from scripts import cli_docs
 
@@ -69,14 +73,44 @@ def test_the_package_reads_its_requirements_from_the_one_list() -> None:
     assert (ROOT / "requirements-dev.txt").read_text().count("-r requirements.txt") == 1
 
 
-def test_gradio_of_a_space_is_one_that_requirements_allow() -> None:
-    """huggingface/huggingface.js#1622: a Space runs the Gradio that its README names."""
+def space_header() -> dict[str, Any]:
+    """What the README's head tells a Hugging Face Space."""
     front = re.match(r"---\n(.*?)\n---\n", (ROOT / "README.md").read_text(), re.DOTALL)
     if front is None:
         pytest.skip("the README has no Space header")
-    named = re.search(r"^sdk_version: *\"?([\d.]+)", front[1], re.MULTILINE)
-    assert named is not None
-    assert requirements("requirements.txt")["gradio"].specifier.contains(named[1])
+    return dict(yaml.safe_load(front[1]))
+
+
+def test_a_space_runs_the_gradio_that_was_tested() -> None:
+    """huggingface/huggingface.js#1622: a Space installs what its README names, not requirements."""
+    named = str(space_header()["sdk_version"])
+    assert requirements("requirements.txt")["gradio"].specifier.contains(named)
+    assert named == version("gradio")
+
+
+def test_the_space_header_names_what_there_is() -> None:
+    header = space_header()
+    assert header["sdk"] == "gradio" and (ROOT / header["app_file"]).is_file()
+    assert header["license"] == PROJECT["project"]["license"].lower()
+    assert header["python_version"] == "3.12"  # what ZeroGPU has, and a text: 3.10 would be 3.1
+    repositories = {
+        model.source.split("@")[0]
+        for preset in PRESETS.values()
+        for model in preset.models.values()
+    }
+    assert set(header["models"]) <= repositories
+    assert set(header["datasets"]) <= {corpus.repository for corpus in HUB_CORPORA.values()}
+    assert len(header["short_description"]) <= 60  # the Hub refuses longer ones
+
+
+def test_no_file_is_too_large_for_a_space() -> None:
+    """Above 10 MB a Space wants Git LFS."""
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    files = [ROOT / name for name in listed.stdout.split("\0") if name]
+    large = {f.name for f in files if f.is_file() and f.stat().st_size > 9_000_000}
+    assert not large
 
 
 def test_one_least_python_everywhere() -> None:

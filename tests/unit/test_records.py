@@ -2,31 +2,59 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
 from fastinfer.config import DecodeConfig
-from fastinfer.events import Event, Finished, Origin, Role, Step
+from fastinfer.evaluation.benchmark import costs
+from fastinfer.events import (
+    Alternative,
+    Compressed,
+    Event,
+    Finished,
+    Origin,
+    Role,
+    Step,
+    Token,
+    to_json,
+)
 from fastinfer.metrics import RunStats
-from fastinfer.ui.charts import BASELINE_TRACE, MEDIAN_TRACE, POINT_TRACE, WINDOW_ROUNDS
+from fastinfer.ui.charts import (
+    BASELINE_TRACE,
+    MARK_TRACE,
+    MEDIAN_TRACE,
+    POINT_TRACE,
+    UNCOMPRESSED_TRACE,
+    WINDOW_ROUNDS,
+)
 from fastinfer.ui.labels import NOTHING
-from fastinfer.ui.records import Recorder
+from fastinfer.ui.records import Recorder, saved
 from fastinfer.ui.run import Baseline, Phase, Tick
-from tests.browser.fake_engine import FAKE_SEED, FakeEngine
+from tests.browser.fake_engine import FAKE_SEED, LIVE_BYTES, FakeEngine
 
 
-def run(method: str = "cascade", length: int = 60) -> tuple[list[Event], list[dict[str, Any]]]:
-    config = DecodeConfig.from_mapping({"method": method, "max_new_tokens": length})
-    events = list(FakeEngine().stream("once upon a time", config))
-    recorder = Recorder(config)
+def run(
+    method: str = "cascade", length: int = 60, **options: Any
+) -> tuple[list[Event], list[dict[str, Any]]]:
+    config = DecodeConfig.from_mapping({"method": method, "max_new_tokens": length, **options})
+    engine = FakeEngine()
+    events = list(engine.stream("once upon a time", config))
+    recorder = Recorder(config, engine.info.backends)
     return events, lines("".join(recorder.add(event) for event in events) + recorder.figures())
 
 
 def lines(text: str) -> list[dict[str, Any]]:
     assert text.endswith("\n")
     return [json.loads(line) for line in text.splitlines()]
+
+
+def steps_of(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    events = [record["event"] for record in records if "event" in record]
+    return [event for event in events if event["type"] == "step"]
 
 
 def points(records: list[dict[str, Any]], chart: str) -> list[list[Any]]:
@@ -44,13 +72,13 @@ def texts(records: list[dict[str, Any]]) -> dict[str, str]:
 def test_tokens_come_through_in_order_with_text_and_origin(method: str) -> None:
     events, records = run(method)
     tokens = [token for event in events if isinstance(event, Step) for token in event.tokens]
-    spans = [span for record in records for span in record.get("tokens", [])]
-    assert [(s["s"], s["o"], s["i"]) for s in spans] == [
-        (t.text, t.origin.value, t.position) for t in tokens
+    spans = [span for step in steps_of(records) for span in step["tokens"]]
+    assert [(s["text"], s["origin"], s["position"], s["id"]) for s in spans] == [
+        (t.text, t.origin.value, t.position, t.id) for t in tokens
     ]
     assert events[-1] == Finished(
         reason="length",
-        text="".join(s["s"] for s in spans),
+        text="".join(s["text"] for s in spans),
         num_tokens=60,
         elapsed_ms=events[-1].elapsed_ms,  # type: ignore[union-attr]
     )
@@ -58,16 +86,18 @@ def test_tokens_come_through_in_order_with_text_and_origin(method: str) -> None:
 
 def test_probabilities_are_given_only_where_the_engine_gave_them() -> None:
     _, records = run()
-    for span in (span for record in records for span in record.get("tokens", [])):
-        assert span["p"] == 0.5
-        assert ("q" in span) is (span["o"] in ("draft", "intermediate"))
-        assert ("a" in span) is ("q" in span)
+    for span in (span for step in steps_of(records) for span in step["tokens"]):
+        drafted = span["origin"] in ("draft", "intermediate")
+        assert span["target_prob"] == 0.5
+        assert (span["draft_prob"], span["accept_prob"]) == (
+            (0.625, 0.8) if drafted else (None,) * 2
+        )
 
 
 def test_the_refused_draft_goes_with_its_round() -> None:
     events, records = run()
     refused = [[t.text for t in e.rejected] for e in events if isinstance(e, Step)]
-    assert [r["refused"] for r in records if "tokens" in r] == refused
+    assert [[t["text"] for t in step["rejected"]] for step in steps_of(records)] == refused
     assert [" wrong"] in refused
 
 
@@ -192,3 +222,132 @@ def test_only_figures_that_changed_are_sent_again() -> None:
     recorder.add(next(events))
     again = texts(lines(recorder.figures()))
     assert "count.draft" in again and "ttft" not in again and "count.target" not in again
+
+
+# --- what a saved run holds ---
+
+
+def test_every_event_is_there_to_save_and_reads_as_the_engine_said_it() -> None:
+    events, records = run(press="knorm", press_interval=8)
+    kept = [record["event"] for record in records if "event" in record]
+    assert kept == [saved(event) for event in events]
+    for mine, event in zip(kept, events, strict=True):
+        whole = json.loads(json.dumps(to_json(event)))
+        for token in (*whole.get("tokens", ()), *whole.get("rejected", ())):
+            assert token.pop("logprob") is None and token.pop("alternatives") == []
+        assert mine == whole
+
+
+def test_a_saved_event_keeps_log_probabilities_that_were_asked_for_and_no_false_digits() -> None:
+    other = Alternative(id=2, text=" b", logprob=-1.23456789)
+    token = Token(
+        id=1, text=" a", origin=Origin.TARGET, position=0, target_prob=1 / 3, logprob=-0.5,
+        alternatives=(other,),
+    )  # fmt: skip
+    (step,) = [e for e in run("autoregressive", 1)[0] if isinstance(e, Step)]
+    kept = saved(dataclasses.replace(step, tokens=(token,)))["tokens"][0]
+    assert kept["target_prob"] == 0.333333
+    assert kept["logprob"] == -0.5 and kept["alternatives"][0]["logprob"] == -1.234568
+
+
+def test_the_link_holds_the_form_and_the_seed_that_was_used_but_no_output() -> None:
+    config = DecodeConfig.from_mapping({"method": "cascade", "max_new_tokens": 30})
+    recorder = Recorder(config)
+    text = recorder.open("id", "a & b = <c>")
+    text += "".join(map(recorder.add, FakeEngine().stream("a & b = <c>", config)))
+    (link,) = [record["link"] for record in lines(text) if "link" in record]
+    found = parse_qs(link, keep_blank_values=True)
+    assert found["prompt"] == ["a & b = <c>"] and found["seed"] == [str(FAKE_SEED)]
+    assert found["method"] == ["cascade"] and "sea" not in link and "text" not in found
+
+
+# --- presses ---
+
+
+def test_a_compression_is_a_fall_of_the_line_and_a_mark() -> None:
+    events, records = run(press="knorm", press_interval=8)
+    compressions = [event for event in events if isinstance(event, Compressed)]
+    marks = [p for p in points(records, "cache") if p[0] == MARK_TRACE]
+    assert len(marks) == len(compressions) > 1
+    first = compressions[0]
+    assert [marks[0][2]] == [first.entries_after]
+    assert f"{first.entries_before} → {first.entries_after} entries" in marks[0][3]
+    target = [p for p in points(records, "cache") if p[0] == 0]
+    at = marks[0][1]
+    assert [y for _, x, y, _ in target if x == at][-1] == first.entries_after
+
+
+def test_the_dashed_curve_is_what_would_be_held_without_the_press() -> None:
+    _, records = run(press="knorm", press_interval=8)
+    whole = [p for p in points(records, "cache") if p[0] == UNCOMPRESSED_TRACE]
+    start = 4  # words of the prompt
+    assert [y for _, _, y, _ in whole] == [x + start for _, x, _, _ in whole]
+    assert whole[-1][3].endswith(" MB (target)")
+    assert run()[1] and not [p for p in points(run()[1], "cache") if p[0] == UNCOMPRESSED_TRACE]
+
+
+def test_the_share_kept_and_the_shadow_are_figures() -> None:
+    events, records = run(press="knorm", press_interval=8)
+    last = next(e for e in reversed(events) if isinstance(e, Step))
+    words = texts(records)
+    kept = last.cache_tokens[Role.TARGET] / (60 + 4)
+    assert words["kept"] == f"{100 * kept:.0f} %"
+    assert words["shadow.kl"] == "0.2500 nats" and words["shadow.top1"] == "75 %"
+    assert texts(run()[1])["kept"] == NOTHING and texts(run()[1])["shadow.kl"] == NOTHING
+    assert last.cache_bytes[Role.TARGET] == LIVE_BYTES[Role.TARGET] * (60 + 4)
+
+
+@pytest.mark.parametrize(
+    ("on", "law", "icon", "reason"),
+    [
+        ("target", "lossy", "⚠ Lossy", "knorm drops entries of the target's own cache"),
+        ("draft", "lossless", "✓ Lossless", "presses act on drafting models only"),
+    ],
+)
+def test_the_badge_says_what_the_text_is_worth_and_why(
+    on: str, law: str, icon: str, reason: str
+) -> None:
+    _, records = run(press="knorm", press_on=on)
+    assert [record["law"] for record in records if "law" in record] == [law]
+    assert texts(records)["law"] == icon and texts(records)["law.reason"].startswith(reason)
+
+
+# --- the smaller figures ---
+
+
+def test_acceptance_bars_are_those_of_run_stats() -> None:
+    events, records = run()
+    stats = RunStats()
+    for event in events:
+        stats.add(event)
+    bars: dict[str, Any] = {}
+    for record in records:
+        bars |= record.get("bars", {})
+    for role in (Role.TARGET, Role.INTERMEDIATE):
+        counts = stats.stages[role]
+        expected = zip(counts.acceptance_by_position, counts.tested_at, strict=True)
+        assert bars[role.value] == [[round(a, 3), n] for a, n in expected]
+
+
+def test_predicted_speedup_is_the_benchmarks_own_formula() -> None:
+    config = DecodeConfig.from_mapping({"method": "cascade", "max_new_tokens": 60})
+    recorder, stats = Recorder(config), RunStats()
+    recorder.add(Baseline(tpot_ms=10.0, num_tokens=32))
+    for event in FakeEngine().stream("once", config):
+        stats.add(event)
+        recorder.add(event)
+    theory = costs([stats], 10.0)
+    words = texts(lines(recorder.figures()))
+    assert words["c"] == f"{theory['c']:.3f}"
+    assert words["predicted"] == f"{theory['predicted_speedup']:.2f}×"
+    assert words["achieved"] == words["speedup"]
+    assert texts(run()[1])["c"] == NOTHING  # nothing to compare with
+
+
+def test_each_model_says_whose_forward_it_uses() -> None:
+    words = texts(run()[1])
+    assert words["model.target"] == "fake-target" and words["decoder.target"] == "own decoder"
+    assert words["decoder.draft"] == "transformers"
+    assert words["device"] == "cpu" and words["dtype"] == "float32"
+    alone = texts(run("autoregressive")[1])
+    assert alone["model.draft"] == alone["decoder.draft"] == NOTHING

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import lzma
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -13,8 +14,9 @@ import torch
 from fastinfer.config import ConfigError
 from fastinfer.training import nano
 from fastinfer.training.corpus import Windows, encode, read_documents, train_tokenizer
+from fastinfer.training.heldout import DEPTHS, MIN_TOKENS, STRIDE, by_position, heldout_losses
 from fastinfer.training.recipe import CONTEXT, SHAPES, Recipe, Shape, build_model
-from fastinfer.training.run import by_position, distillation_loss, mixed_labels
+from fastinfer.training.run import distillation_loss, mixed_labels
 
 TALE = "The boat came home at dusk, and nobody spoke. The lamp was lit. The sea went on. "
 
@@ -109,9 +111,29 @@ def test_distillation_is_kl_and_text_in_their_shares() -> None:
 
 def test_losses_by_position_cover_the_context() -> None:
     table = by_position(torch.arange(CONTEXT, dtype=torch.float))
-    assert next(iter(table)) == "0-64"
-    assert table["0-64"] == 31.5
+    assert next(iter(table)) == "0-256"
+    assert table["0-256"] == 127.5
     assert list(table)[-1].endswith(str(CONTEXT))
+
+
+class Unigram(torch.nn.Module):
+    """Knows how often each id comes and looks at nothing: context can't help it."""
+
+    def forward(self, input_ids: torch.Tensor, use_cache: bool) -> SimpleNamespace:
+        return SimpleNamespace(logits=torch.arange(8.0).expand(*input_ids.shape, 8))
+
+
+@pytest.mark.parametrize("tokens", [MIN_TOKENS, MIN_TOKENS + 5 * STRIDE + 7, 20 * MIN_TOKENS])
+def test_heldout_loss_at_each_depth_is_of_the_same_text(tokens: int) -> None:
+    stream = np.random.default_rng(0).integers(0, 8, tokens).astype(np.uint16)
+    losses = heldout_losses(Unigram(), stream, 40, "cpu").view(DEPTHS, STRIDE)
+    for depth in losses:
+        assert torch.allclose(depth, losses[0], atol=1e-4)
+    separate = torch.nn.functional.cross_entropy(
+        torch.arange(8.0).expand(CONTEXT, 8),
+        torch.from_numpy(stream[1 : CONTEXT + 1].astype(np.int64)), reduction="none",
+    ).view(DEPTHS, STRIDE)  # fmt: skip
+    assert not torch.allclose(separate[0].mean(), separate[1].mean(), atol=1e-4)
 
 
 @pytest.mark.integration

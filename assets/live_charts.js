@@ -1,0 +1,107 @@
+// First part of the stream view's script: what all parts share, then the charts. Charts are extended, never
+// rebuilt, and at most every CHART_MS.
+
+const CHART_MS = 300;
+const root = element.querySelector('.fi-view');
+const part = (name) => root.querySelector('.fi-' + name);
+const words = (props.words || {})[navigator.language] || {}; // the same rule as gradio's own
+
+let head = ''; // the first line of the value, which names the run
+let length = 0; // tokens at most: the common x axis
+
+const charts = new Map();
+let pending = new Map(), timer = null, drawn = 0;
+
+function resolved(spec) { // every "var(--x)" as the theme has it now
+  const style = getComputedStyle(root);
+  const walk = (v) => typeof v === 'string' ? v.replace(/^var\((--[\w-]+)\)$/, (_, name) => style.getPropertyValue(name).trim())
+    : Array.isArray(v) ? v.map(walk)
+    : v && typeof v === 'object' ? Object.fromEntries(Object.entries(v).map(([k, x]) => [k, walk(x)]))
+    : v;
+  return walk(spec);
+}
+
+function draw(name) { // the whole chart: at a new run and at a change of theme
+  const { node, spec, data } = charts.get(name);
+  if (!window.Plotly) { node.textContent = 'The chart library did not load.'; return; }
+  const layout = resolved(spec.layout);
+  layout.uirevision = head; // a zoom lasts as long as the run
+  layout.xaxis.range = [0, length || 100];
+  // Plotly gets copies: it extends the arrays that it was given.
+  const copy = (series) => Object.fromEntries(Object.entries(series).map(([key, list]) => [key, [...list]]));
+  const traces = resolved(spec.traces).map((trace, i) => ({ ...trace, ...copy(data[i]) }));
+  window.Plotly.react(node, traces, layout, { displayModeBar: false, responsive: false });
+}
+
+function clearChart(name) {
+  const chart = charts.get(name);
+  chart.data = chart.spec.traces.map((trace) => ({ x: [], y: [], ...('text' in trace ? { text: [] } : {}) }));
+  draw(name);
+}
+
+function clearCharts() {
+  clearTimeout(timer);
+  timer = null;
+  pending = new Map();
+  for (const name of charts.keys()) clearChart(name);
+}
+
+function extend() {
+  timer = null;
+  drawn = performance.now();
+  const todo = pending;
+  pending = new Map();
+  for (const [name, points] of todo) {
+    const chart = charts.get(name);
+    const traces = [...new Set(points.map((p) => p[0]))];
+    const update = { x: [], y: [] };
+    if ('text' in chart.data[0]) update.text = [];
+    for (const trace of traces) {
+      const own = points.filter((p) => p[0] === trace);
+      update.x.push(own.map((p) => p[1]));
+      update.y.push(own.map((p) => p[2]));
+      if (update.text) update.text.push(own.map((p) => p[3] || ''));
+    }
+    // Ours are extended beside Plotly's, for the next change of theme.
+    traces.forEach((trace, i) => Object.keys(update).forEach((key) => chart.data[trace][key].push(...update[key][i])));
+    if (window.Plotly) window.Plotly.extendTraces(chart.node, update, traces);
+  }
+}
+
+function addPoints(points) {
+  for (const [name, list] of Object.entries(points)) {
+    if (!charts.has(name)) continue;
+    if (!pending.has(name)) pending.set(name, []);
+    pending.get(name).push(...list);
+  }
+  if (!timer) timer = setTimeout(extend, Math.max(0, CHART_MS - (performance.now() - drawn)));
+}
+
+function setBars(bars) { // [share accepted, tokens tested] at each position of the block
+  for (const [role, heights] of Object.entries(bars)) {
+    const row = root.querySelector(`[data-bars="${role}"]`);
+    while (row.childElementCount > heights.length) row.lastChild.remove();
+    while (row.childElementCount < heights.length) row.append(document.createElement('i'));
+    const told = heights.map(([share, tested], i) => `${i + 1}: ${Math.round(100 * share)} % of ${tested}`);
+    heights.forEach(([share], i) => {
+      row.children[i].style.setProperty('--fi-share', share);
+      row.children[i].dataset.share = Math.round(100 * share);
+      row.children[i].title = 'position ' + told[i];
+    });
+    row.setAttribute('aria-label', `${role}, share accepted at each position: ${told.join(', ') || 'nothing tested yet'}`);
+  }
+}
+
+function watchCharts() { // the theme and the width
+  let dark = document.body.classList.contains('dark');
+  const themes = new MutationObserver(() => {
+    const now = document.body.classList.contains('dark');
+    if (now === dark) return;
+    dark = now;
+    for (const name of charts.keys()) draw(name);
+  });
+  themes.observe(document.body, { attributes: true, attributeFilter: ['class'] });
+  new ResizeObserver(() => {
+    for (const { node } of charts.values()) if (node.clientWidth && node.data) window.Plotly.Plots.resize(node);
+  }).observe(root);
+}

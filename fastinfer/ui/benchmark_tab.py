@@ -1,0 +1,204 @@
+"""The Benchmark tab: methods side by side on the bundled prompts, paired and alternated."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Generator
+from dataclasses import dataclass
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from fastinfer.config import ConfigError
+from fastinfer.engine import Engine
+from fastinfer.evaluation.benchmark import Plan, Runs, single_runs, summarise
+from fastinfer.evaluation.contenders import our_contenders
+from fastinfer.evaluation.environment import environment
+from fastinfer.evaluation.names import BASELINE, METHODS
+from fastinfer.evaluation.prompts import first_tokens, load_prompts
+from fastinfer.events import Role
+from fastinfer.ui.backstage import Backstage
+from fastinfer.ui.benchmark_report import Measuring, report
+from fastinfer.ui.job import Job, Start, Values, buttons, checked, play
+from fastinfer.ui.report import Report
+from fastinfer.ui.report_view import report_view
+from fastinfer.ui.run import TextEngine
+from fastinfer.ui.space import LONGEST_SECONDS
+from fastinfer.ui.throttle import Worker
+from fastinfer.ui.variant import kinds_for, read_options, whole
+
+VIEW = "benchmark-view"
+INTRO = (
+    "Every method gets the same prompts, lengths and seeds; the order turns round from prompt to "
+    "prompt, and ratios are taken within a round."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What to measure."""
+
+    methods: tuple[str, ...]
+    prompts: tuple[str, ...]
+    prompt_tokens: int
+    max_new_tokens: int
+    repeats: int
+    temperature: float
+    options: dict[str, Any]
+
+
+class BenchmarkHandler:
+    """Serves the tab."""
+
+    def __init__(self, backstage: Backstage) -> None:
+        self._backstage = backstage
+        self._worker: Worker[Measuring] = Worker()
+
+    def check(self, *values: Any) -> Asked:
+        """The form's values, a slip becoming a toast."""
+        return checked(read_form, *values)
+
+    def run(self, *values: Any) -> Values:
+        """Measure, and show what is known after each repeat."""
+        asked = self.check(*values)
+        first = Report(state="running", title="Warming up", detail="once per method")
+        yield from play(
+            self._worker, self._job(asked), first.to_json(),
+            lambda measuring: report(measuring).to_json(),
+            lambda words: Report(state="failed", title=words).to_json(),
+        )  # fmt: skip
+
+    def _job(self, asked: Asked) -> Generator[Measuring, None, None]:
+        with self._backstage.turn() as engine:
+            yield from measure(engine, asked)
+
+
+def read_form(
+    methods: list[str],
+    prompts: list[str],
+    prompt_tokens: Any,
+    max_new_tokens: Any,
+    repeats: Any,
+    temperature: Any,
+    more: str | None,
+) -> Asked:
+    """The form's values; raises `ConfigError`."""
+    if not methods:
+        raise ConfigError("methods", f"must be one or more of {', '.join(METHODS)}")
+    if not prompts:
+        raise ConfigError("prompts", "must be one or more of the bundled ones")
+    numbers = {
+        name: _count(name, value)
+        for name, value in (
+            ("prompt_tokens", prompt_tokens), ("max_new_tokens", max_new_tokens),
+            ("repeats", repeats),
+        )
+    }  # fmt: skip
+    # In the benchmark's own order, with what ratios are to first.
+    return Asked(
+        methods=tuple(name for name in METHODS if name in methods),
+        prompts=tuple(prompts),
+        temperature=0.0 if temperature is None else temperature,
+        options=read_options(more or ""),
+        **numbers,
+    )
+
+
+def _count(name: str, value: Any) -> int:
+    number = whole(value)
+    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
+        raise ConfigError(name, f"must be a whole number of 1 or more, not {value}")
+    return number
+
+
+def measure(engine: Engine, asked: Asked) -> Generator[Measuring, None, None]:
+    """All runs, one by one; the document is that of the command `bench`."""
+    texts = [prompt for prompt in load_prompts("examples") if prompt.name in asked.prompts]
+    ids, notes = first_tokens(texts, engine.encode, asked.prompt_tokens)
+    if BASELINE not in asked.methods:
+        notes.append(f"no ratios: {BASELINE} is not among the methods")
+    plan = Plan(
+        prompts=ids, max_new_tokens=asked.max_new_tokens, repeats=asked.repeats,
+        temperature=asked.temperature,
+    )  # fmt: skip
+    tasks = [plan.task(name, 0) for name in plan.prompts]
+    contenders = our_contenders(engine, asked.methods, asked.options, tasks)
+    runs: Runs = {contender.name: [] for contender in contenders}
+    row = len(plan.prompts) * len(contenders)
+    total = row * plan.repeats
+    document = None
+    yield Measuring(done=0, total=total, document=None)
+    for done, (name, measured) in enumerate(single_runs(plan, contenders), start=1):
+        runs[name].append(measured)
+        if done % row == 0:
+            so_far = dataclasses.replace(plan, repeats=done // row)
+            document = _document(engine, so_far, asked, notes, runs)
+        yield Measuring(done=done, total=total, document=document, finished=done == total)
+
+
+def _document(
+    engine: Engine, plan: Plan, asked: Asked, notes: list[str], runs: Runs
+) -> dict[str, Any]:
+    info = engine.info
+    return {
+        "kind": "fastinfer-bench",
+        "version": 1,
+        "environment": environment(),
+        "preset": info.preset,
+        "models": {role.value: name for role, name in info.models.items()},
+        "dtype": info.dtype,
+        "device": info.device,
+        "plan": {
+            "methods": list(asked.methods),
+            "peers": [],
+            "prompts": {name: len(ids) for name, ids in plan.prompts.items()},
+            "prompt_tokens": asked.prompt_tokens,
+            "max_new_tokens": plan.max_new_tokens,
+            "repeats": plan.repeats,
+            "temperature": plan.temperature,
+            "seed": plan.seed,
+            "options": asked.options,
+        },
+        "notes": notes,
+        "results": summarise(plan, runs),
+    }
+
+
+def benchmark_tab(engine: TextEngine, backstage: Backstage) -> None:
+    """Build the tab in the current Blocks."""
+    handler = BenchmarkHandler(backstage)
+    with gr.Row(equal_height=False, elem_classes="fi-page"):
+        with gr.Column(scale=2, min_width=330, elem_classes="fi-form"):
+            inputs = _fields(set(engine.info.models))
+            (start,), stop, status = buttons("Measure", "benchmark")
+        with gr.Column(scale=5, min_width=330):
+            view = report_view(Report(title="Methods side by side", detail=INTRO), VIEW)
+    begin = Start(
+        button=start, check=handler.check, run=handler.run,
+        duration=lambda *values: LONGEST_SECONDS,
+    )  # fmt: skip
+    Job(starts=(begin,), stop=stop, status=status, inputs=inputs, view=view).wire()
+
+
+def _fields(roles: set[Role]) -> list[Component]:
+    names = [prompt.name for prompt in load_prompts("examples")]
+    kinds = list(kinds_for(roles))
+    methods = gr.CheckboxGroup(
+        [name for name in METHODS if name in kinds or name == "autoregressive-uncached"],
+        value=kinds, label="Methods", elem_id="benchmark-methods",
+    )  # fmt: skip
+    prompts = gr.CheckboxGroup(
+        names, value=[names[0], names[3]], label="Prompts", elem_id="benchmark-prompts"
+    )
+    with gr.Row():
+        lead = gr.Number(64, label="Prompt tokens", info="At most.", step=1, min_width=90)
+        tokens = gr.Number(64, label="New tokens", info="Exactly.", step=1, min_width=90)
+    with gr.Row():
+        repeats = gr.Number(3, label="Repeats", step=1, min_width=90, elem_id="benchmark-repeats")
+        temperature = gr.Number(0, label="Temperature", step=0.1, min_width=90)
+    more = gr.Textbox(
+        "", label="Other options", placeholder="gamma_policy = constant", lines=1, max_lines=4,
+        info="One a line, for all methods, by their names on the command line.",
+    )  # fmt: skip
+    return [methods, prompts, lead, tokens, repeats, temperature, more]

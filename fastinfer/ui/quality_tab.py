@@ -1,0 +1,232 @@
+"""The Quality tab: what each press costs in perplexity and saves in memory, live."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+from gradio.components import Component
+
+from fastinfer.config import PRESS_NAMES, ConfigError, DecodeConfig
+from fastinfer.engine import Engine
+from fastinfer.evaluation.environment import environment
+from fastinfer.evaluation.names import UNCOMPRESSED
+from fastinfer.evaluation.perplexity import window_loss
+from fastinfer.evaluation.press_grid import Runs, Variant
+from fastinfer.evaluation.press_grid import report as results_of
+from fastinfer.evaluation.prompts import load_prompts
+from fastinfer.evaluation.windows import Document, Window, coder_of, cut
+from fastinfer.events import Role
+from fastinfer.ui.backstage import Backstage
+from fastinfer.ui.job import Job, Start, Values, buttons, checked, play
+from fastinfer.ui.quality_report import Measuring, report
+from fastinfer.ui.report import Report
+from fastinfer.ui.report_view import report_view
+from fastinfer.ui.space import LONGEST_SECONDS
+from fastinfer.ui.throttle import Worker
+from fastinfer.ui.variant import whole
+
+VIEW = "quality-view"
+MOST_BYTES = 5_000_000  # of a file: more is never read into windows here
+RATIOS = (0.25, 0.5, 0.75)
+OPENING_PRESSES = ("streaming", "snapkv", "random")
+INTRO = (
+    "The target reads a text, the press acts as it does in decoding, and each further token "
+    "counts (half of each window). Bits per byte do not depend on the tokenizer."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """What to measure."""
+
+    documents: tuple[Document, ...]
+    corpus: str
+    variants: tuple[Variant, ...]
+    context: int
+    windows: int
+    interval: int | None
+
+
+class QualityHandler:
+    """Serves the tab."""
+
+    def __init__(self, backstage: Backstage) -> None:
+        self._backstage = backstage
+        self._worker: Worker[Measuring] = Worker()
+
+    def check(self, *values: Any) -> Asked:
+        """The form's values, a slip becoming a toast."""
+        return checked(read_form, *values)
+
+    def run(self, *values: Any) -> Values:
+        """Measure, and show what is known after each window."""
+        asked = self.check(*values)
+        first = Report(state="running", title="Cutting the text into windows")
+        yield from play(
+            self._worker, self._job(asked), first.to_json(),
+            lambda measuring: report(measuring).to_json(),
+            lambda words: Report(state="failed", title=words).to_json(),
+        )  # fmt: skip
+
+    def _job(self, asked: Asked) -> Generator[Measuring, None, None]:
+        with self._backstage.turn() as engine:
+            yield from measure(engine, asked)
+
+
+def read_form(
+    file: str | None, presses: list[str], ratios: list[float], context: Any, windows: Any,
+    interval: Any,
+) -> Asked:  # fmt: skip
+    """The form's values; raises `ConfigError`."""
+    context, windows = _count("context", context, 2), _count("windows", windows, 1)
+    every = None if interval in (None, 0) else _count("press_interval", interval, 1)
+    variants = [Variant(name=UNCOMPRESSED, config=DecodeConfig(method="autoregressive"))]
+    for press in presses:
+        for ratio in ratios:
+            config = DecodeConfig.from_mapping(
+                {
+                    "method": "autoregressive", "press": press, "press_on": "target",
+                    "compression_ratio": ratio, "press_interval": every,
+                }
+            )  # fmt: skip
+            variants.append(Variant(name=f"{press}@{ratio:g}", config=config))
+    return Asked(
+        documents=tuple(read_text(file)),
+        corpus=Path(file).name if file else "bundled prose",
+        variants=tuple(variants),
+        context=context,
+        windows=windows,
+        interval=every,
+    )
+
+
+def _count(name: str, value: Any, least: int) -> int:
+    number = whole(value)
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise ConfigError(name, f"must be a whole number of {least} or more, not {value}")
+    return number
+
+
+def read_text(file: str | None) -> list[Document]:
+    """A file's text, or the bundled examples; raises `ConfigError`."""
+    if not file:
+        return [Document(name=each.name, text=each.text) for each in load_prompts("examples")]
+    path = Path(file)
+    try:
+        if path.stat().st_size > MOST_BYTES:
+            raise ConfigError("corpus", f"must have at most {MOST_BYTES / 1e6:.0f} MB")
+        return [Document(name=path.name, text=path.read_text(encoding="utf-8-sig"))]
+    except OSError as error:
+        raise ConfigError("corpus", f"{path.name}: {error.strerror or 'no file'}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError("corpus", f"{path.name} must be a text in UTF-8") from error
+
+
+def measure(engine: Engine, asked: Asked) -> Generator[Measuring, None, None]:
+    """Every window by every variant before the next window, so that all points come at once."""
+    windows, notes = cut(
+        asked.documents,
+        coder_of(engine.tokenizer),
+        context=asked.context,
+        stride=max(1, asked.context // 2),
+        max_windows=asked.windows,
+    )
+    variants = []
+    for variant in asked.variants:
+        try:
+            engine.check([0], variant.config)
+            variants.append(variant)
+        except ConfigError as error:
+            notes.append(f"{variant.name} is left out: {error}")
+    runs: Runs = {variant.name: [] for variant in variants}
+    total = len(windows) * len(variants)
+    done, document = 0, None
+    yield Measuring(done=0, total=total, document=None)
+    for number, window in enumerate(windows, start=1):
+        for variant in variants:
+            session = engine.session(Role.TARGET, variant.config)
+            runs[variant.name].append(window_loss(session, window, asked.interval))
+            done += 1
+            if variant is variants[-1]:
+                document = _document(engine, asked, windows[:number], variants, runs, notes)
+            yield Measuring(done=done, total=total, document=document, finished=done == total)
+
+
+def _document(
+    engine: Engine,
+    asked: Asked,
+    windows: list[Window],
+    variants: list[Variant],
+    runs: Runs,
+    notes: list[str],
+) -> dict[str, Any]:
+    info = engine.info
+    return {
+        "kind": "fastinfer-ppl",
+        "version": 1,
+        "environment": environment(),
+        "preset": info.preset,
+        "role": Role.TARGET.value,
+        "model": info.models[Role.TARGET],
+        "dtype": info.dtype,
+        "device": info.device,
+        "corpus": {
+            "name": asked.corpus,
+            "documents": sorted({window.document for window in windows}),
+        },
+        "plan": {
+            "context": asked.context,
+            "stride": max(1, asked.context // 2),
+            "interval": asked.interval,
+            "presses": [v.name for v in variants if v.name != UNCOMPRESSED],
+        },
+        "notes": notes,
+        "results": results_of(variants, runs),
+    }
+
+
+def quality_tab(backstage: Backstage) -> None:
+    """Build the tab in the current Blocks."""
+    handler = QualityHandler(backstage)
+    with gr.Row(equal_height=False, elem_classes="fi-page"):
+        with gr.Column(scale=2, min_width=330, elem_classes="fi-form"):
+            inputs = _fields()
+            (start,), stop, status = buttons("Measure", "quality")
+        with gr.Column(scale=5, min_width=330):
+            view = report_view(Report(title="What a smaller cache costs", detail=INTRO), VIEW)
+    begin = Start(
+        button=start, check=handler.check, run=handler.run,
+        duration=lambda *values: LONGEST_SECONDS,
+    )  # fmt: skip
+    Job(starts=(begin,), stop=stop, status=status, inputs=inputs, view=view).wire()
+
+
+def _fields() -> list[Component]:
+    file = gr.File(
+        label="Text (none: the bundled prose)", file_types=[".txt", ".md"], height=160,
+        elem_id="quality-file",
+    )  # fmt: skip
+    presses = gr.CheckboxGroup(
+        list(PRESS_NAMES), value=list(OPENING_PRESSES), label="Presses", elem_id="quality-presses"
+    )
+    ratios = gr.CheckboxGroup(
+        [(f"{100 * ratio:g} % removed", ratio) for ratio in RATIOS],
+        value=list(RATIOS), label="Ratios", elem_id="quality-ratios",
+    )  # fmt: skip
+    with gr.Row():
+        context = gr.Number(
+            256, label="Window", info="Tokens.", step=64, min_width=90,
+            elem_id="quality-context",
+        )  # fmt: skip
+        windows = gr.Number(
+            8, label="Windows", info="At most.", step=1, min_width=90, elem_id="quality-windows"
+        )
+        interval = gr.Number(
+            64, label="Press every", info="Tokens.", step=16, min_width=90,
+            elem_id="quality-interval",
+        )  # fmt: skip
+    return [file, presses, ratios, context, windows, interval]

@@ -159,7 +159,7 @@ class PressedKVCache:
             old = self._storage[layer]
             rows = indices[..., None].expand(-1, -1, old.shape[-1])
             for kind in (0, 1):
-                smaller[kind, :, :count] = old[kind].gather(1, rows)
+                torch.gather(old[kind], 1, rows, out=smaller[kind, :, :count])
             if self.in_cache:
                 places = torch.arange(count, device=indices.device)
                 keys = smaller[0, :, :count]

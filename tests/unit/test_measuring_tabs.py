@@ -50,8 +50,13 @@ def backstage(engine: FakeEngine) -> Backstage:
     return Backstage(shelf=EngineShelf(engine), line=Line(4))  # type: ignore[arg-type]
 
 
+def line_of(backstage: Backstage) -> Line:
+    assert isinstance(backstage.line, Line)
+    return backstage.line
+
+
 def page(backstage: Backstage) -> gr.Blocks:
-    engine = InLine(CurrentEngine(backstage.shelf), backstage.line)
+    engine = InLine(CurrentEngine(backstage.shelf), line_of(backstage))
     return build_demo(engine, backstage)  # type: ignore[arg-type]
 
 
@@ -73,8 +78,8 @@ def test_every_decoding_event_shares_the_one_queue(backstage: Backstage) -> None
 def test_the_engine_backstage_has_the_turn(backstage: Backstage) -> None:
     with backstage.turn() as held:
         assert held is backstage.shelf.engine
-        assert backstage.line.num_running == 1
-    assert backstage.line.num_running == 0
+        assert line_of(backstage).num_running == 1
+    assert line_of(backstage).num_running == 0
 
 
 # --- compare --------------------------------------------------------------------------------------
@@ -117,7 +122,7 @@ def test_what_would_change_the_task_is_refused(more: str, field: str) -> None:
 
 
 def test_a_comparison_ends_in_a_replay(engine: FakeEngine, backstage: Backstage) -> None:
-    handler = CompareHandler(InLine(engine, backstage.line), backstage)  # type: ignore[arg-type]
+    handler = CompareHandler(InLine(engine, line_of(backstage)), backstage)  # type: ignore[arg-type]
     values = list(handler.once(NASTY, *TASK, *VARIANT, *NO_THIRD))
     record = json.loads(values[-1])
     assert record["state"] == "done" and record["prompt"] == NASTY
@@ -129,12 +134,12 @@ def test_a_comparison_ends_in_a_replay(engine: FakeEngine, backstage: Backstage)
             assert [token[2] for token in column["tokens"]] == times
     assert record["verdicts"][1]["tone"] == "good" and "same text" in record["verdicts"][1]["text"]
     assert "<" not in values[-1]
-    assert engine.open_streams == 0 and backstage.line.num_running == 0
+    assert engine.open_streams == 0 and line_of(backstage).num_running == 0
 
 
 def test_stopping_a_comparison_frees_the_turn(engine: FakeEngine, backstage: Backstage) -> None:
     engine.pace_s = 0.02
-    handler = CompareHandler(InLine(engine, backstage.line), backstage)  # type: ignore[arg-type]
+    handler = CompareHandler(InLine(engine, line_of(backstage)), backstage)  # type: ignore[arg-type]
     values = handler.once("x", 2000, 0.8, "7", "coupled", *VARIANT, *NO_THIRD)
     for value in values:
         if "Run 1 of 2" in value:

@@ -24,6 +24,7 @@ def photograph(browser: Browser, url: str, theme: str, tokens: int, seed: int) -
     page = browser.new_page(viewport=SIZE)
     page.goto(f"{url}/?__theme={theme}")
     page.wait_for_function("document.querySelector('[data-chart=tpot]')?.data?.length === 3")
+    page.fill("#max_new_tokens input", "600")  # still writing when the picture is taken
     page.fill("#seed input, #seed textarea", str(seed))
     page.click("#generate")
     page.wait_for_function(

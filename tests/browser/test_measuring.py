@@ -11,7 +11,8 @@ import pytest
 from fastinfer.engine import load
 from tests.browser.acts import faint_words
 from tests.browser.fake_engine import TRAPS, origins_of
-from tests.browser.harness import Site, Visit, serving, wait_until
+from tests.browser.harness import Site, Visit, serving
+from tests.http_server import wait_until
 
 pytestmark = pytest.mark.browser
 

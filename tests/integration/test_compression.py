@@ -274,7 +274,7 @@ def test_in_the_cache_generation_passes_the_context() -> None:
     engine = own_engine("neox", context=64)
     options = {
         "method": "speculative", "press": "streaming", "press_on": "target,draft",
-        "max_cache_tokens": 32, "press_interval": 8, "max_new_tokens": 200,
+        "max_cache_tokens": 32, "press_interval": 8, "max_new_tokens": 200, "gamma_policy": "aimd",
     }  # fmt: skip
     past = run(engine, random_tokens(20), press_positions="in_cache", **options)
     assert len(ids(past)) == 200

@@ -26,7 +26,7 @@ from fastinfer.decoding.sampling import Law
 from fastinfer.decoding.verification import ResidualRule, Rule, rule_named
 from fastinfer.engine import Engine
 from fastinfer.evaluation.goodness import Fit, fit
-from fastinfer.evaluation.remembered import Remembered
+from fastinfer.evaluation.remembered import Remembered, RememberedLaw
 from fastinfer.events import Compression, Role
 
 BATCH = 100  # draws between two looks at the result
@@ -111,7 +111,7 @@ def place_at(engine: Engine, ids: Sequence[int], config: DecodeConfig) -> Place:
             models[role] = Remembered(engine.session(role, config), ids)
         return models[role]
 
-    law = engine.law(config, len(ids))
+    law = RememberedLaw(engine.law(config, len(ids)))
     target = model(Role.TARGET)
     truth = target
     if not config.lossless:

@@ -151,14 +151,7 @@ function update() {
 play.addEventListener('click', () => { if (timer) stop(); else start(); });
 slider.addEventListener('input', () => { if (timer) stop(); show(record.end_ms * slider.value / 1000); stop(); });
 
-root.addEventListener('fi-over', () => setTimeout(() => {
-  update();
-  if (root.dataset.state !== 'running') return;
-  root.dataset.state = 'stopped';
-  find('[data-part=title]').textContent = 'Stopped.';
-  find('.fi-summary').textContent = 'Stopped.';
-  find('.fi-bar').hidden = true;
-}, 300));
+onOver(root, update);
 
 onTheme(() => record && record.columns && drawChart());
 onSize(root);

@@ -76,3 +76,13 @@ function onSize(root) {
       if (node.clientWidth && node.data) window.Plotly.Plots.resize(node);
   }).observe(root);
 }
+
+function onOver(root, update) { // the run has ended, however it did; the last value may come a moment later
+  root.addEventListener('fi-over', () => setTimeout(() => {
+    update();
+    if (root.dataset.state !== 'running') return;
+    root.dataset.state = 'stopped';
+    for (const part of ['[data-part=title]', '.fi-summary']) root.querySelector(part).textContent = 'Stopped.';
+    root.querySelector('.fi-bar').hidden = true;
+  }, 300));
+}

@@ -78,14 +78,7 @@ function update() {
   paint();
 }
 
-root.addEventListener('fi-over', () => setTimeout(() => { // the last value may come a moment later
-  update();
-  if (root.dataset.state !== 'running') return;
-  root.dataset.state = 'stopped';
-  find('[data-part=title]').textContent = 'Stopped.';
-  find('.fi-summary').textContent = 'Stopped.';
-  find('.fi-bar').hidden = true;
-}, 300));
+onOver(root, update);
 
 onTheme(() => report && report.charts.forEach((chart) => plotInto(root.querySelector(`[data-chart="${chart.name}"]`), chart, root)));
 onSize(root);

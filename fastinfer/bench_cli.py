@@ -5,17 +5,15 @@ from __future__ import annotations
 import json
 import sys
 import warnings
-from pathlib import Path
 from typing import Any
 
 from tqdm import tqdm
 
 from fastinfer.bench_options import BenchChoice
 from fastinfer.engine import Engine
-from fastinfer.evaluation.benchmark import Plan, run_plan, summarise
+from fastinfer.evaluation.benchmark import Plan, header, run_plan, summarise, without_baseline
 from fastinfer.evaluation.contenders import our_contenders
-from fastinfer.evaluation.environment import environment, peak_memory_bytes
-from fastinfer.evaluation.names import BASELINE
+from fastinfer.evaluation.environment import peak_memory_bytes
 from fastinfer.evaluation.page import make_folder
 from fastinfer.evaluation.peers import Weights, peer_contenders
 from fastinfer.evaluation.prompts import first_tokens, load_prompts
@@ -23,7 +21,7 @@ from fastinfer.evaluation.report import write_html, write_png
 from fastinfer.evaluation.table import table
 from fastinfer.events import Role
 from fastinfer.models.loading import LoadedModels, load_models
-from fastinfer.terminal import visible
+from fastinfer.reporting import say, write_files
 
 
 def bench(choice: BenchChoice) -> int:
@@ -34,8 +32,7 @@ def bench(choice: BenchChoice) -> int:
     models = load_models(choice.preset, choice.overrides, choice.dtype, choice.device)
     engine = Engine(models)
     ids, notes = first_tokens(prompts, engine.encode, choice.prompt_tokens)
-    if BASELINE not in choice.methods:
-        notes.append(f"no ratios: {BASELINE} is not among the methods")
+    notes += without_baseline(choice.methods)
     plan = Plan(
         prompts=ids,
         max_new_tokens=choice.max_new_tokens,
@@ -44,15 +41,22 @@ def bench(choice: BenchChoice) -> int:
         seed=choice.seed,
     )
     document = {
-        **_header(choice, engine, plan),
+        **header(
+            engine.info,
+            plan,
+            methods=choice.methods,
+            peers=choice.peers,
+            prompt_tokens=choice.prompt_tokens,
+            options=choice.options,
+        ),
         "notes": notes,
         "results": _measure(choice, engine, models, plan),
         "peak_memory_bytes": peak_memory_bytes(),
     }
     text = json.dumps(document)
-    _say(table(document))
+    say(table(document))
     if choice.out is not None:
-        _write(document, choice.out)
+        write_files(document, choice.out, write_html, write_png)
     print(text, flush=True)
     return 0
 
@@ -74,40 +78,3 @@ def _measure(
         warnings.simplefilter("ignore", FutureWarning)
         runs = run_plan(plan, contenders, lambda done, _: bar.update(done - bar.n))
     return summarise(plan, runs)
-
-
-def _header(choice: BenchChoice, engine: Engine, plan: Plan) -> dict[str, Any]:
-    return {
-        "kind": "fastinfer-bench",
-        "version": 1,
-        "environment": environment(),
-        "preset": engine.info.preset,
-        "models": {role.value: name for role, name in engine.info.models.items()},
-        "dtype": engine.info.dtype,
-        "device": engine.info.device,
-        "plan": {
-            "methods": list(choice.methods),
-            "peers": list(choice.peers),
-            "prompts": {name: len(ids) for name, ids in plan.prompts.items()},
-            "prompt_tokens": choice.prompt_tokens,
-            "max_new_tokens": plan.max_new_tokens,
-            "repeats": plan.repeats,
-            "temperature": plan.temperature,
-            "seed": plan.seed,
-            "options": choice.options,
-        },
-    }
-
-
-def _write(document: dict[str, Any], folder: Path) -> None:
-    pretty = json.dumps(document, indent=1)
-    (folder / "result.json").write_text(pretty + "\n", encoding="utf-8")
-    write_html(document, pretty, folder / "report.html")
-    missing = write_png(document, folder / "report.png")
-    if missing is not None:
-        _say(missing)
-    _say(f"written to {folder}")
-
-
-def _say(text: str) -> None:
-    print(visible(text), file=sys.stderr, flush=True)

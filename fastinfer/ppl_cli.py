@@ -24,7 +24,7 @@ from fastinfer.models.compression import plan_for
 from fastinfer.models.loading import LoadedModels, load_models
 from fastinfer.models.session import Session
 from fastinfer.ppl_options import PplChoice
-from fastinfer.terminal import visible
+from fastinfer.reporting import say, write_files
 
 
 def ppl(choice: PplChoice) -> int:
@@ -44,9 +44,9 @@ def ppl(choice: PplChoice) -> int:
     document["corpus"] = _about(choice.corpus, documents)
     document["peak_memory_bytes"] = peak_memory_bytes()
     text = json.dumps(document)
-    _say(table(document))
+    say(table(document))
     if choice.out is not None:
-        _write(document, choice.out)
+        write_files(document, choice.out, write_html, write_png)
     print(text, flush=True)
     return 0
 
@@ -113,17 +113,3 @@ def _about(source: str, documents: list[Document]) -> dict[str, Any]:
         "documents": [document.name for document in documents],
         "bytes": sum(len(document.text.encode()) for document in documents),
     }
-
-
-def _write(document: dict[str, Any], folder: Path) -> None:
-    pretty = json.dumps(document, indent=1)
-    (folder / "result.json").write_text(pretty + "\n", encoding="utf-8")
-    write_html(document, pretty, folder / "report.html")
-    missing = write_png(document, folder / "report.png")
-    if missing is not None:
-        _say(missing)
-    _say(f"written to {folder}")
-
-
-def _say(text: str) -> None:
-    print(visible(text), file=sys.stderr, flush=True)

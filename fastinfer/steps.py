@@ -109,15 +109,15 @@ class StepWriter:
 
     def _tokens(self, committed: Committed) -> tuple[Token, ...]:
         done = committed.round
-        verdict = done.verdict
+        verdict, token_ids, origins = done.verdict, done.token_ids, done.origins
         tokens = []
         for i, piece in enumerate(self._pieces):
             own = i == verdict.num_accepted
             tokens.append(
                 Token(
-                    id=done.token_ids[i],
+                    id=token_ids[i],
                     text=piece,
-                    origin=done.origins[i],
+                    origin=origins[i],
                     position=self._next_position + i,
                     target_prob=done.own_prob if own else verdict.target_probs[i],
                     draft_prob=None if own else verdict.draft_probs[i],

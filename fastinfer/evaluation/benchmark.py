@@ -17,9 +17,10 @@ from typing import Any
 
 from fastinfer.config import ConfigError
 from fastinfer.evaluation.contenders import Contender, Measured, Task
-from fastinfer.evaluation.environment import with_memory
+from fastinfer.evaluation.environment import environment, with_memory
 from fastinfer.evaluation.names import BASELINE
 from fastinfer.events import Role
+from fastinfer.info import EngineInfo
 from fastinfer.metrics import RunStats, StageCounts
 
 WARM_UP_TOKENS = 8
@@ -103,6 +104,43 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     else:
         quartiles = statistics.quantiles(values, n=4, method="inclusive")
     return {"q1": quartiles[0], "median": quartiles[1], "q3": quartiles[2]}
+
+
+def header(
+    info: EngineInfo,
+    plan: Plan,
+    *,
+    methods: Sequence[str],
+    peers: Sequence[str],
+    prompt_tokens: int,
+    options: Mapping[str, Any],
+) -> dict[str, Any]:
+    """What a document says before its results: the machine, the models, and what was asked for."""
+    return {
+        "kind": "fastinfer-bench",
+        "version": 1,
+        "environment": environment(),
+        "preset": info.preset,
+        "models": {role.value: name for role, name in info.models.items()},
+        "dtype": info.dtype,
+        "device": info.device,
+        "plan": {
+            "methods": list(methods),
+            "peers": list(peers),
+            "prompts": {name: len(ids) for name, ids in plan.prompts.items()},
+            "prompt_tokens": prompt_tokens,
+            "max_new_tokens": plan.max_new_tokens,
+            "repeats": plan.repeats,
+            "temperature": plan.temperature,
+            "seed": plan.seed,
+            "options": dict(options),
+        },
+    }
+
+
+def without_baseline(methods: Sequence[str]) -> list[str]:
+    """What to note where there is nothing to take ratios to."""
+    return [] if BASELINE in methods else [f"no ratios: {BASELINE} is not among the methods"]
 
 
 def summarise(plan: Plan, runs: Runs) -> dict[str, Any]:

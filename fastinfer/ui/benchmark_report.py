@@ -5,31 +5,16 @@ from __future__ import annotations
 import dataclasses
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from fastinfer.evaluation.table import drafting, remarks, rows
-from fastinfer.ui.report import Chart, Download, Report, Table, chart_layout, rows_of
-
-
-@dataclass(frozen=True, kw_only=True)
-class Measuring:
-    """How far it is: single runs, and the document of all whole repeats, if there is one."""
-
-    done: int
-    total: int
-    document: dict[str, Any] | None
-    finished: bool = False
+from fastinfer.ui.report import Chart, Download, Measuring, Report, Table, chart_layout, rows_of
 
 
 def report(measuring: Measuring) -> Report:
     """What the tab shows while it goes on, and at the end."""
     document = measuring.document
-    base = Report(
-        state="done" if measuring.finished else "running",
-        title="Measured" if measuring.finished else f"Run {measuring.done} of {measuring.total}",
-        progress=measuring.done / measuring.total,
-    )
+    base = measuring.report(f"Run {measuring.done} of {measuring.total}")
     if document is None:
         return base
     heads, cells = rows(document)

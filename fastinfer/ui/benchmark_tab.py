@@ -12,21 +12,27 @@ from gradio.components import Component
 
 from fastinfer.config import ConfigError
 from fastinfer.engine import Engine
-from fastinfer.evaluation.benchmark import Plan, Runs, single_runs, summarise
+from fastinfer.evaluation.benchmark import (
+    Plan,
+    Runs,
+    header,
+    single_runs,
+    summarise,
+    without_baseline,
+)
 from fastinfer.evaluation.contenders import our_contenders
-from fastinfer.evaluation.environment import environment
-from fastinfer.evaluation.names import BASELINE, METHODS
+from fastinfer.evaluation.names import METHODS
 from fastinfer.evaluation.prompts import first_tokens, load_prompts
 from fastinfer.events import Role
 from fastinfer.ui.backstage import Backstage
-from fastinfer.ui.benchmark_report import Measuring, report
-from fastinfer.ui.job import Job, Start, Values, buttons, checked, play
-from fastinfer.ui.report import Report
+from fastinfer.ui.benchmark_report import report
+from fastinfer.ui.job import Job, Start, Values, buttons, checked, play_report
+from fastinfer.ui.report import Measuring, Report
 from fastinfer.ui.report_view import report_view
 from fastinfer.ui.run import TextEngine
 from fastinfer.ui.space import LONGEST_SECONDS
 from fastinfer.ui.throttle import Worker
-from fastinfer.ui.variant import kinds_for, read_options, whole
+from fastinfer.ui.variant import count, kinds_for, read_options
 
 VIEW = "benchmark-view"
 INTRO = (
@@ -63,11 +69,7 @@ class BenchmarkHandler:
         """Measure, and show what is known after each repeat."""
         asked = self.check(*values)
         first = Report(state="running", title="Warming up", detail="once per method")
-        yield from play(
-            self._worker, self._job(asked), first.to_json(),
-            lambda measuring: report(measuring).to_json(),
-            lambda words: Report(state="failed", title=words).to_json(),
-        )  # fmt: skip
+        yield from play_report(self._worker, self._job(asked), first, report)
 
     def _job(self, asked: Asked) -> Generator[Measuring, None, None]:
         with self._backstage.turn() as engine:
@@ -89,7 +91,7 @@ def read_form(
     if not prompts:
         raise ConfigError("prompts", "must be one or more of the bundled ones")
     numbers = {
-        name: _count(name, value)
+        name: count(name, value)
         for name, value in (
             ("prompt_tokens", prompt_tokens), ("max_new_tokens", max_new_tokens),
             ("repeats", repeats),
@@ -105,19 +107,11 @@ def read_form(
     )
 
 
-def _count(name: str, value: Any) -> int:
-    number = whole(value)
-    if isinstance(number, bool) or not isinstance(number, int) or number < 1:
-        raise ConfigError(name, f"must be a whole number of 1 or more, not {value}")
-    return number
-
-
 def measure(engine: Engine, asked: Asked) -> Generator[Measuring, None, None]:
     """All runs, one by one; the document is that of the command `bench`."""
     texts = [prompt for prompt in load_prompts("examples") if prompt.name in asked.prompts]
     ids, notes = first_tokens(texts, engine.encode, asked.prompt_tokens)
-    if BASELINE not in asked.methods:
-        notes.append(f"no ratios: {BASELINE} is not among the methods")
+    notes += without_baseline(asked.methods)
     plan = Plan(
         prompts=ids, max_new_tokens=asked.max_new_tokens, repeats=asked.repeats,
         temperature=asked.temperature,
@@ -140,29 +134,11 @@ def measure(engine: Engine, asked: Asked) -> Generator[Measuring, None, None]:
 def _document(
     engine: Engine, plan: Plan, asked: Asked, notes: list[str], runs: Runs
 ) -> dict[str, Any]:
-    info = engine.info
-    return {
-        "kind": "fastinfer-bench",
-        "version": 1,
-        "environment": environment(),
-        "preset": info.preset,
-        "models": {role.value: name for role, name in info.models.items()},
-        "dtype": info.dtype,
-        "device": info.device,
-        "plan": {
-            "methods": list(asked.methods),
-            "peers": [],
-            "prompts": {name: len(ids) for name, ids in plan.prompts.items()},
-            "prompt_tokens": asked.prompt_tokens,
-            "max_new_tokens": plan.max_new_tokens,
-            "repeats": plan.repeats,
-            "temperature": plan.temperature,
-            "seed": plan.seed,
-            "options": asked.options,
-        },
-        "notes": notes,
-        "results": summarise(plan, runs),
-    }
+    head = header(
+        engine.info, plan, methods=asked.methods, peers=(), prompt_tokens=asked.prompt_tokens,
+        options=asked.options,
+    )  # fmt: skip
+    return {**head, "notes": notes, "results": summarise(plan, runs)}
 
 
 def benchmark_tab(engine: TextEngine, backstage: Backstage) -> None:

@@ -19,10 +19,9 @@ from fastinfer.ui.backstage import Backstage
 from fastinfer.ui.compare_record import Result
 from fastinfer.ui.job import Job, Start, Values, buttons, checked, play
 from fastinfer.ui.presets import load_presets
-from fastinfer.ui.report_view import script
+from fastinfer.ui.report_view import scripted_view
 from fastinfer.ui.run import TextEngine
 from fastinfer.ui.space import seconds_for
-from fastinfer.ui.stream_view import plotly_js
 from fastinfer.ui.throttle import Worker
 from fastinfer.ui.variant import (
     KINDS,
@@ -204,7 +203,7 @@ def compare_tab(engine: TextEngine, backstage: Backstage) -> None:
             inputs += _task()
             inputs += _columns(roles)
         with gr.Column(scale=5, min_width=330):
-            view = compare_view()
+            view = scripted_view(compare_record.opening(), VIEW, SKELETON, "compare_view.js")
 
     def duration(*values: Any) -> int:
         return seconds_for(values[1], runs=3)
@@ -251,15 +250,3 @@ def _columns(roles: set[Role]) -> list[Component]:
     with gr.Accordion("C, a third column", open=False, elem_id="compare-third"):
         third = variant_fields("compare-c", roles, {NOBODY: "No third column", **KINDS}, NOBODY)
     return [*second, *third]
-
-
-def compare_view() -> gr.HTML:
-    """The replay; its value is JSON of `compare_record`."""
-    return gr.HTML(
-        value=compare_record.opening(),
-        elem_id=VIEW,
-        html_template=SKELETON,
-        js_on_load=script("compare_view.js"),
-        apply_default_css=False,
-        head=f'<script src="/gradio_api/file={plotly_js()}"></script>',
-    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
 import gradio as gr
 from gradio.context import Context
@@ -12,16 +12,15 @@ from fastinfer.ui.charts import live_charts
 from fastinfer.ui.controls import Form, build_form, choices_for, settled
 from fastinfer.ui.form import FIELDS
 from fastinfer.ui.handlers import GenerateHandler
+from fastinfer.ui.job import PRIVATE, Job, Start
 from fastinfer.ui.link import read_link
 from fastinfer.ui.presets import fields_of, load_presets, row_of
 from fastinfer.ui.run import TextEngine
-from fastinfer.ui.space import gpu, seconds_for
-from fastinfer.ui.stream_view import over_js, stream_view
+from fastinfer.ui.space import seconds_for
+from fastinfer.ui.stream_view import stream_view
 from fastinfer.ui.words import word
 
-PRIVATE: Literal["private"] = "private"  # no event of the page is part of the API
 VIEW = "generate-view"
-ENGINE_QUEUE = "engine"  # every event that decodes shares this queue, so one runs at a time
 
 
 def generate_tab(engine: TextEngine) -> None:
@@ -45,7 +44,9 @@ def generate_tab(engine: TextEngine) -> None:
             view = stream_view(live_charts(), VIEW)
     with samples:
         _examples(form, choices)
-    _wire(GenerateHandler(engine), form, start, stop, status, view)
+    handler = GenerateHandler(engine)
+    begin = Start(button=start, check=handler.check, run=handler.generate, duration=_seconds)
+    Job(starts=(begin,), stop=stop, status=status, inputs=form.values, view=view).wire()
     _restore(form, choices)
 
 
@@ -98,70 +99,6 @@ def _restore(form: Form, choices: Mapping[str, tuple[str, ...]]) -> None:
     )
 
 
-def _wire(
-    handler: GenerateHandler,
-    form: Form,
-    start: gr.Button,
-    stop: gr.Button,
-    status: gr.Markdown,
-    view: gr.HTML,
-) -> None:
-    buttons = [start, stop]
-
-    def begin(*given: Any) -> tuple[dict[str, Any], dict[str, Any]]:
-        handler.check(*given)
-        return _busy()
-
-    # A slip shows at once, however long the engine's queue. (With queue=False no toast would show.)
-    busy = start.click(
-        begin,
-        form.values,
-        buttons,
-        concurrency_limit=None,
-        show_progress="hidden",
-        api_visibility=PRIVATE,
-    )
-    run = busy.success(
-        gpu(handler.generate, _seconds),
-        form.values,
-        view,
-        # The place in the queue shows in the status line, and nothing covers the text.
-        show_progress="minimal",
-        show_progress_on=[status],
-        concurrency_id=ENGINE_QUEUE,
-        concurrency_limit=1,
-        api_visibility=PRIVATE,
-    )
-    # Failure fires after an error and after Stop; `then` fires after no error (gradio 6.31).
-    for after in (run.success, run.failure):
-        after(
-            _idle,
-            None,
-            buttons,
-            js=over_js(VIEW),
-            queue=False,
-            show_progress="hidden",
-            api_visibility=PRIVATE,
-        )
-    stop.click(
-        _idle,
-        None,
-        buttons,
-        cancels=[run],
-        queue=False,
-        show_progress="hidden",
-        api_visibility=PRIVATE,
-    )
-
-
 def _seconds(prompt: str | None, *values: Any) -> int:
     """How long such a run may hold a GPU where one must be asked for; a baseline comes with it."""
     return seconds_for(values[FIELDS.index("max_new_tokens")])
-
-
-def _busy() -> tuple[dict[str, Any], dict[str, Any]]:
-    return gr.update(interactive=False), gr.update(interactive=True)
-
-
-def _idle() -> tuple[dict[str, Any], dict[str, Any]]:
-    return gr.update(interactive=True), gr.update(interactive=False)

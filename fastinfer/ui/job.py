@@ -1,4 +1,4 @@
-"""What the measuring tabs have in common: a button, a Stop, a place in the queue, and a view."""
+"""What the tabs that decode have in common: a button, a Stop, a place in the queue, and a view."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from gradio.components import Component
 
 from fastinfer.config import ConfigError
 from fastinfer.ui.labels import field_name
+from fastinfer.ui.report import Report
 from fastinfer.ui.space import Duration, gpu
 from fastinfer.ui.stream_view import over_js
 from fastinfer.ui.throttle import Worker
@@ -62,6 +63,7 @@ class Job:
 
     def _wire_start(self, start: Start, buttons: list[gr.Button]) -> Any:
         def begin(*given: Any) -> list[dict[str, Any]]:
+            # A slip shows at once, however long the queue. (With queue=False no toast would show.)
             start.check(*given)
             return [gr.update(interactive=False)] * len(self.starts) + [gr.update(interactive=True)]
 
@@ -72,6 +74,7 @@ class Job:
             gpu(start.run, start.duration),
             list(self.inputs),
             self.view,
+            # The place in the queue shows in the status line, and nothing covers the view.
             show_progress="minimal",
             show_progress_on=[self.status],
             concurrency_id=ENGINE_QUEUE,
@@ -130,6 +133,17 @@ def play(
         raise toast(words, "Error") from error
     finally:
         batches.close()
+
+
+def play_report(
+    worker: Worker[T], job: Generator[T, None, None], first: Report, paint: Callable[[T], Report]
+) -> Values:
+    """As `play`, for a view of reports."""
+    yield from play(
+        worker, job, first.to_json(),
+        lambda batch: paint(batch).to_json(),
+        lambda words: Report(state="failed", title=words).to_json(),
+    )  # fmt: skip
 
 
 def checked(read: Callable[..., T], *given: Any) -> T:

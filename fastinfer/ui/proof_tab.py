@@ -13,7 +13,7 @@ from fastinfer.config import RULES, DecodeConfig
 from fastinfer.evaluation.proof import prove
 from fastinfer.events import Role
 from fastinfer.ui.backstage import Backstage
-from fastinfer.ui.job import Job, Start, Values, buttons, checked, play
+from fastinfer.ui.job import Job, Start, Values, buttons, checked, play_report
 from fastinfer.ui.proof_report import Asked, Drawn, likeliest, report, texts_of
 from fastinfer.ui.report import Report
 from fastinfer.ui.report_view import report_view
@@ -61,11 +61,9 @@ class ProofHandler:
         """Draw, and show how it stands."""
         asked = self.check(*values)
         first = Report(state="running", title="Reading the prompt", detail="with every model")
-        yield from play(
-            self._worker, self._job(asked), first.to_json(),
-            lambda drawn: report(asked, drawn).to_json(),
-            lambda words: Report(state="failed", title=words).to_json(),
-        )  # fmt: skip
+        yield from play_report(
+            self._worker, self._job(asked), first, lambda drawn: report(asked, drawn)
+        )
 
     def _job(self, asked: Asked) -> Generator[Drawn, None, None]:
         with self._backstage.turn() as engine:

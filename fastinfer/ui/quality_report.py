@@ -6,37 +6,21 @@ import dataclasses
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from fastinfer.evaluation.names import UNCOMPRESSED
 from fastinfer.evaluation.perplexity import TWO_SIDED_95
 from fastinfer.evaluation.ppl_table import remarks, rows
-from fastinfer.ui.report import Chart, Download, Report, Table, chart_layout, rows_of
+from fastinfer.ui.report import Chart, Download, Measuring, Report, Table, chart_layout, rows_of
 
 # Okabe and Ito's, then the same dashed.
 COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Measuring:
-    """How far it is, and the document of all windows that every variant has read."""
-
-    done: int
-    total: int
-    document: dict[str, Any] | None
-    finished: bool = False
-
-
 def report(measuring: Measuring) -> Report:
     """What the tab shows while it goes on, and at the end."""
     document = measuring.document
-    how_far = f"{measuring.done} of {measuring.total} windows"
-    base = Report(
-        state="done" if measuring.finished else "running",
-        title="Measured" if measuring.finished else how_far,
-        progress=measuring.done / measuring.total,
-    )
+    base = measuring.report(f"{measuring.done} of {measuring.total} windows")
     if document is None:
         return base
     heads, cells = rows(document)

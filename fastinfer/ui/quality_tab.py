@@ -21,13 +21,13 @@ from fastinfer.evaluation.prompts import load_prompts
 from fastinfer.evaluation.windows import Document, Window, coder_of, cut
 from fastinfer.events import Role
 from fastinfer.ui.backstage import Backstage
-from fastinfer.ui.job import Job, Start, Values, buttons, checked, play
-from fastinfer.ui.quality_report import Measuring, report
-from fastinfer.ui.report import Report
+from fastinfer.ui.job import Job, Start, Values, buttons, checked, play_report
+from fastinfer.ui.quality_report import report
+from fastinfer.ui.report import Measuring, Report
 from fastinfer.ui.report_view import report_view
 from fastinfer.ui.space import LONGEST_SECONDS
 from fastinfer.ui.throttle import Worker
-from fastinfer.ui.variant import whole
+from fastinfer.ui.variant import count
 
 VIEW = "quality-view"
 MOST_BYTES = 5_000_000  # of a file: more is never read into windows here
@@ -66,11 +66,7 @@ class QualityHandler:
         """Measure, and show what is known after each window."""
         asked = self.check(*values)
         first = Report(state="running", title="Cutting the text into windows")
-        yield from play(
-            self._worker, self._job(asked), first.to_json(),
-            lambda measuring: report(measuring).to_json(),
-            lambda words: Report(state="failed", title=words).to_json(),
-        )  # fmt: skip
+        yield from play_report(self._worker, self._job(asked), first, report)
 
     def _job(self, asked: Asked) -> Generator[Measuring, None, None]:
         with self._backstage.turn() as engine:
@@ -82,8 +78,8 @@ def read_form(
     interval: Any,
 ) -> Asked:  # fmt: skip
     """The form's values; raises `ConfigError`."""
-    context, windows = _count("context", context, 2), _count("windows", windows, 1)
-    every = None if interval in (None, 0) else _count("press_interval", interval, 1)
+    context, windows = count("context", context, 2), count("windows", windows, 1)
+    every = None if interval in (None, 0) else count("press_interval", interval, 1)
     variants = [Variant(name=UNCOMPRESSED, config=DecodeConfig(method="autoregressive"))]
     for press in presses:
         for ratio in ratios:
@@ -102,13 +98,6 @@ def read_form(
         windows=windows,
         interval=every,
     )
-
-
-def _count(name: str, value: Any, least: int) -> int:
-    number = whole(value)
-    if isinstance(number, bool) or not isinstance(number, int) or number < least:
-        raise ConfigError(name, f"must be a whole number of {least} or more, not {value}")
-    return number
 
 
 def read_text(file: str | None) -> list[Document]:

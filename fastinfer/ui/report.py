@@ -84,6 +84,24 @@ class Report:
         return view_json(dataclasses.asdict(self))
 
 
+@dataclass(frozen=True, kw_only=True)
+class Measuring:
+    """How far a measurement is, and the document of what is whole so far, if there is one."""
+
+    done: int
+    total: int
+    document: dict[str, Any] | None
+    finished: bool = False
+
+    def report(self, how_far: str) -> Report:
+        """A report that says so, for the figures to be put into."""
+        return Report(
+            state="done" if self.finished else "running",
+            title="Measured" if self.finished else how_far,
+            progress=self.done / self.total,
+        )
+
+
 def view_json(record: dict[str, Any]) -> str:
     """JSON for a view. "<" is escaped: gradio warns of a script tag in what seems to hold one."""
     return json.dumps(record, ensure_ascii=False, separators=(",", ":")).replace("<", "\\u003c")

@@ -28,19 +28,19 @@ SKELETON = (
 )
 
 
-def script(name: str) -> str:
-    """A view's script with what such scripts share in front of it."""
-    parts = ("plots.js", name)
-    return "\n".join((ASSETS / part).read_text(encoding="utf-8") for part in parts)
-
-
 def report_view(first: Report, elem_id: str) -> gr.HTML:
     """A view of reports; its value is `Report.to_json()`."""
+    return scripted_view(first.to_json(), elem_id, SKELETON, "report_view.js")
+
+
+def scripted_view(value: str, elem_id: str, skeleton: str, script: str) -> gr.HTML:
+    """A view that a script of ours fills, what such scripts share in front of it."""
+    parts = ("plots.js", script)
     return gr.HTML(
-        value=first.to_json(),
+        value=value,
         elem_id=elem_id,
-        html_template=SKELETON,
-        js_on_load=script("report_view.js"),
+        html_template=skeleton,
+        js_on_load="\n".join((ASSETS / part).read_text(encoding="utf-8") for part in parts),
         apply_default_css=False,
         head=f'<script src="/gradio_api/file={plotly_js()}"></script>',
     )

@@ -113,6 +113,14 @@ def whole(value: Any) -> Any:
     return None if value == "" else value
 
 
+def count(name: str, value: Any, least: int = 1) -> int:
+    """A whole number of at least `least`; raises `ConfigError`."""
+    number = whole(value)
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise ConfigError(name, f"must be a whole number of {least} or more, not {value}")
+    return number
+
+
 def seed_of(text: str | None) -> int | str | None:
     """A seed typed as text: JavaScript loses digits of a long number."""
     text = (text or "").strip()

@@ -22,7 +22,7 @@ RANKS = {
     "engine": 5,
     "evaluation": 6, "shelf": 6, "training": 6, "terminal": 6,
     "bench_options": 7, "chat_options": 7, "models_options": 7, "ppl_options": 7,
-    "press_options": 7, "serve_options": 7,
+    "press_options": 7, "reporting": 7, "serve_options": 7,
     "options": 8,
     "bench_cli": 9, "http": 9, "models_cli": 9, "ppl_cli": 9,
     "ui": 10,

@@ -5,7 +5,8 @@
 Goes on from the beginning of the folder's first text with the press `streaming`, positions
 `in_cache`, so that the cache never holds more than budget and interval. By stretches of the
 produced text: time per token, memory of the process, bytes of the cache, and the loss of the text
-under teacher forcing
+under teacher forcing (below). The last 1,000 tokens are timed in turn with the first 1,000 of a
+twin that has just reached its budget.
 
 * `same_press`: by the very cache that it was produced with;
 * `whole_cache`: by the model without a press, which reads each stretch after the 1,000 tokens
@@ -27,6 +28,7 @@ from typing import Any
 
 from fastinfer.config import DecodeConfig
 from fastinfer.engine import Engine, load
+from fastinfer.evaluation.benchmark import spread
 from fastinfer.evaluation.corpora import read_corpus
 from fastinfer.evaluation.environment import environment
 from fastinfer.evaluation.perplexity import token_nats
@@ -36,6 +38,7 @@ from fastinfer.events import Compressed, Role, Step
 STRETCH = 500
 LEAD = 1000  # what the judge without a press reads before a stretch
 EDGE = 1000  # tokens at both ends whose times are compared
+TURN = 50  # tokens of each end in turn
 
 
 def resident_bytes() -> int:
@@ -44,31 +47,77 @@ def resident_bytes() -> int:
     return pages * os.sysconf("SC_PAGE_SIZE")
 
 
-def generate(engine: Engine, prompt: list[int], config: DecodeConfig) -> dict[str, Any]:
-    """The run: ids, a time for each token, and what is held at the end of each stretch."""
-    ids: list[int] = []
-    times: list[float] = []  # ms; tokens of one round share its time
-    held: list[dict[str, int]] = []
-    reached: int | None = None  # tokens before the first compression
-    for event in engine.stream(prompt, config):
-        if isinstance(event, Compressed) and reached is None:
-            reached = len(ids)
-        if not isinstance(event, Step):
-            continue
-        begin = times[-1] if times else 0.0
-        count = len(event.tokens)
-        times += [begin + (event.elapsed_ms - begin) * (i + 1) / count for i in range(count)]
-        ids += [token.id for token in event.tokens]
-        if len(ids) // STRETCH > len(held):
-            held.append(
+class Run:
+    """One stream that is read a part at a time."""
+
+    def __init__(self, engine: Engine, prompt: list[int], config: DecodeConfig) -> None:
+        self.ids: list[int] = []
+        self.times: list[float] = []  # ms; tokens of one round share its time
+        self.held: list[dict[str, int]] = []  # at the end of each stretch
+        self.reached: int | None = None  # tokens before the first compression
+        self._events = engine.stream(prompt, config)
+
+    def advance(self, count: int) -> None:
+        """Read until `count` tokens are there, or the budget is reached where that comes first."""
+        waiting = self.reached is None
+        for event in self._events:
+            if isinstance(event, Compressed) and self.reached is None:
+                self.reached = len(self.ids)
+            if isinstance(event, Step):
+                self._add(event)
+                if len(self.ids) >= count or (waiting and self.reached is not None):
+                    return
+
+    def _add(self, step: Step) -> None:
+        begin = self.times[-1] if self.times else 0.0
+        count = len(step.tokens)
+        spent = step.elapsed_ms - begin
+        self.times += [begin + spent * (i + 1) / count for i in range(count)]
+        self.ids += [token.id for token in step.tokens]
+        if len(self.ids) // STRETCH > len(self.held):
+            self.held.append(
                 {
                     "resident_bytes": resident_bytes(),
-                    "cache_tokens": event.cache_tokens[Role.TARGET],
-                    "cache_allocated": event.cache_allocated[Role.TARGET],
+                    "cache_tokens": step.cache_tokens[Role.TARGET],
+                    "cache_allocated": step.cache_allocated[Role.TARGET],
                 }
             )
-    assert reached is not None, "the text is long enough to be compressed"
-    return {"ids": ids, "times": times, "held": held, "reached": reached}
+
+
+def ends_in_turn(
+    engine: Engine, prompt: list[int], config: DecodeConfig
+) -> tuple[Run, dict[str, Any]]:
+    """The whole run, and its last tokens against the first ones of a twin that has just reached its
+    budget: the two in turn, so that a machine that slows down meanwhile slows both.
+    """
+    run = Run(engine, prompt, config)
+    run.advance(config.max_new_tokens - EDGE)  # stops where the budget is reached
+    run.advance(config.max_new_tokens - EDGE)
+    twin = Run(engine, prompt, config)
+    twin.advance(config.max_new_tokens)
+    assert twin.reached is not None, "the text is long enough to be compressed"
+    pairs = []
+    starts = len(run.ids), len(twin.ids)
+    for _ in range(EDGE // TURN):
+        marks = len(run.ids), len(twin.ids)
+        run.advance(marks[0] + TURN)
+        twin.advance(marks[1] + TURN)
+        last, first = (
+            tpot(of.times, mark, len(of.ids) - mark)
+            for of, mark in zip((run, twin), marks, strict=True)
+        )
+        pairs.append((first, last))
+    first, last = (
+        tpot(of.times, start, len(of.ids) - start)
+        for of, start in zip((twin, run), reversed(starts), strict=True)
+    )
+    run.advance(config.max_new_tokens)
+    return run, {
+        "all": {"first_1000": first, "last_1000": last, "last_over_first": last / first},
+        "first_1000": spread([first for first, _ in pairs]),
+        "last_1000": spread([last for _, last in pairs]),
+        "last_over_first": spread([last / first for first, last in pairs]),
+    }
 
 
 def tpot(times: Sequence[float], start: int, count: int) -> float:
@@ -112,25 +161,23 @@ def measure(
     )  # fmt: skip
     name, ids = next(iter(texts.items()))
     prompt = ids[: args.prompt_tokens]
-    run = generate(engine, prompt, config)
-    times, reached = run["times"], run["reached"]
-    first, last = tpot(times, reached, EDGE), tpot(times, len(times) - EDGE, EDGE)
-    made = run["ids"]
+    run, ends = ends_in_turn(engine, prompt, config)
+    made = run.ids
     stretches = range(0, len(made) - STRETCH + 1, STRETCH)
     return {
         "options": config.to_mapping(),
         "prompt": {"text": name, "tokens": len(prompt)},
         "tokens": len(made),
-        "budget_reached_after": reached,
-        "tpot_ms": {"first_1000": first, "last_1000": last, "last_over_first": last / first},
+        "budget_reached_after": run.reached,
+        "tpot_ms": ends,
         "stretch": STRETCH,
         "tpot_ms_by_stretch": [
-            tpot(times, start or 1, STRETCH - (not start)) for start in stretches
+            tpot(run.times, start or 1, STRETCH - (not start)) for start in stretches
         ],
         "distinct_share": [
             len(set(made[start : start + STRETCH])) / STRETCH for start in stretches
         ],
-        "held": run["held"],
+        "held": run.held,
         "perplexity": judged(engine, config, [*prompt, *made], len(prompt)),
         "real_text": {
             name: judged(engine, config, ids, len(prompt)) for name, ids in texts.items()

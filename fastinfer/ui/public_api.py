@@ -71,7 +71,7 @@ class PublicApi:
         try:
             if not isinstance(prompt, str):
                 raise ConfigError("prompt", f"must be a text, not {prompt!r}")
-            config = _config(named, options)
+            config = _config(named, {**self._engine.info.drafting, **_named(options)})
             self._engine.check(prompt, config)
         except ConfigError as error:
             raise toast(str(error), "Not started") from error
@@ -90,13 +90,19 @@ class PublicApi:
                 raise toast(f"The run broke off: {error}", "Error") from error
 
 
-def _config(named: dict[str, Any], options: object) -> DecodeConfig:
-    if options is not None and not isinstance(options, dict):
-        raise ConfigError("options", f"must be an object, not {options!r}")
-    more = options or {}
+def _config(named: dict[str, Any], more: dict[str, Any]) -> DecodeConfig:
     if twice := sorted(named.keys() & more.keys()):
         raise ConfigError("options", f"must not hold {twice[0]}, which has a place of its own")
     return DecodeConfig.from_mapping({**named, **more})
+
+
+def _named(options: object) -> dict[str, Any]:
+    """The options that are given; null is nothing."""
+    if options is None:
+        return {}
+    if not isinstance(options, dict):
+        raise ConfigError("options", f"must be an object, not {options!r}")
+    return {name: value for name, value in options.items() if value is not None}
 
 
 class _Answer:

@@ -14,12 +14,12 @@ const seconds = (ms) => (ms / 1000).toFixed(2) + ' s';
 function columnBox(column, index) {
   const box = make('article', undefined, 'fi-column');
   const head = make('header'), facts = make('dl', undefined, 'fi-facts'), text = make('div', undefined, 'fi-tokens');
-  head.append(make('strong', column.name));
+  head.append(make('strong', say(column.name)));
   if (column.speedup) head.append(make('b', column.speedup));
-  if (!column.lossless) head.append(make('em', 'lossy'));
+  if (!column.lossless) head.append(make('em', say('lossy')));
   for (const [name, value] of column.facts) {
     const pair = make('div');
-    pair.append(make('dt', name), make('dd', value));
+    pair.append(make('dt', say(name)), make('dd', value));
     if (name === 'KV caches') pair.title = column.cache;
     facts.append(pair);
   }
@@ -35,7 +35,7 @@ function columnBox(column, index) {
     const span = make('span', words, 'fi-token fi-' + origin + ' fi-later');
     if (/^\s*\n\s*$/.test(words)) span.classList.add('fi-newline');
     if (place === column.first_difference) span.classList.add('fi-parts');
-    span.title = origin;
+    span.title = say(origin);
     text.append(span);
     return span;
   });
@@ -52,7 +52,7 @@ function reveal(column) { // spans whose time has come, and no others
   column.seen = seen;
   const over = seen === spans.length;
   column.bar.style.width = (100 * seen / Math.max(1, spans.length)) + '%';
-  column.count.textContent = `${seen} of ${spans.length} tokens` + (over ? ` after ${seconds(times[spans.length - 1])}` : '');
+  column.count.textContent = say(`${seen} of ${spans.length} tokens` + (over ? ` after ${seconds(times[spans.length - 1])}` : ''));
   if (seen && !over) column.text.scrollTop = Math.max(0, spans[seen - 1].offsetTop - column.text.clientHeight * 0.7);
 }
 
@@ -60,14 +60,14 @@ function show(ms) {
   now = Math.min(ms, record.end_ms);
   slider.value = Math.round(1000 * now / record.end_ms);
   slider.setAttribute('aria-valuetext', seconds(now));
-  clock.textContent = `${seconds(now)} of ${seconds(record.end_ms)}`;
+  clock.textContent = say(`${seconds(now)} of ${seconds(record.end_ms)}`);
   columns.forEach(reveal);
 }
 
 function stop() {
   clearInterval(timer);
   timer = null;
-  play.textContent = now >= record.end_ms ? 'Replay' : 'Play';
+  play.textContent = say(now >= record.end_ms ? 'Replay' : 'Play');
 }
 
 function start() {
@@ -81,7 +81,7 @@ function start() {
     last = at;
     if (now >= record.end_ms) stop();
   }, TICK_MS);
-  play.textContent = 'Pause';
+  play.textContent = say('Pause');
 }
 
 function tokensChart() {
@@ -121,13 +121,13 @@ function verdictBox(verdict) {
 function paint() {
   if (record.state === 'running' && root.dataset.state !== 'running') bringIntoView(root);
   root.dataset.state = record.state;
-  find('[data-part=title]').textContent = record.title;
-  find('[data-part=detail]').textContent = record.detail;
+  find('[data-part=title]').textContent = say(record.title);
+  find('[data-part=detail]').textContent = say(record.detail);
   fillBar(find('.fi-bar'), record.progress, record.state === 'running');
-  find('.fi-summary').textContent = record.state === 'failed' ? record.title : '';
+  find('.fi-summary').textContent = record.state === 'failed' ? say(record.title) : '';
   if (record.state !== 'done') return; // an earlier replay stays until there is a new one
   find('.fi-verdicts').replaceChildren(...record.verdicts.map(verdictBox));
-  find('.fi-summary').textContent = record.verdicts.map((verdict) => verdict.text).join('. ');
+  find('.fi-summary').textContent = record.verdicts.map((verdict) => say(verdict.text)).join('. ');
   columns = record.columns.map(columnBox);
   const list = find('.fi-columns');
   list.dataset.count = columns.length;
@@ -148,6 +148,7 @@ function update() {
   paint();
 }
 
+sayAll(root);
 play.addEventListener('click', () => { if (timer) stop(); else start(); });
 slider.addEventListener('input', () => { if (timer) stop(); show(record.end_ms * slider.value / 1000); stop(); });
 

@@ -1,10 +1,10 @@
-// First part of the stream view's script: what all parts share, then the charts. Charts are extended, never
-// rebuilt, and at most every CHART_MS.
+// The stream view's charts, and what its other parts share. Charts are extended, never rebuilt, and at most
+// every CHART_MS.
 
 const CHART_MS = 300;
 const root = element.querySelector('.fi-view');
 const part = (name) => root.querySelector('.fi-' + name);
-const words = (props.words || {})[navigator.language] || {}; // the same rule as gradio's own
+sayAll(root);
 
 let head = ''; // the first line of the value, which names the run
 let length = 0; // tokens at most: the common x axis
@@ -12,25 +12,15 @@ let length = 0; // tokens at most: the common x axis
 const charts = new Map();
 let pending = new Map(), timer = null, drawn = 0;
 
-function resolved(spec) { // every "var(--x)" as the theme has it now
-  const style = getComputedStyle(root);
-  const walk = (v) => typeof v === 'string' ? v.replace(/^var\((--[\w-]+)\)$/, (_, name) => style.getPropertyValue(name).trim())
-    : Array.isArray(v) ? v.map(walk)
-    : v && typeof v === 'object' ? Object.fromEntries(Object.entries(v).map(([k, x]) => [k, walk(x)]))
-    : v;
-  return walk(spec);
-}
-
 function draw(name) { // the whole chart: at a new run and at a change of theme
   const { node, spec, data } = charts.get(name);
-  if (!window.Plotly) { node.textContent = 'The chart library did not load.'; return; }
-  const layout = resolved(spec.layout);
+  const layout = resolved(spec.layout, root);
   layout.uirevision = head; // a zoom lasts as long as the run
   layout.xaxis.range = [0, length || 100];
   // Plotly gets copies: it extends the arrays that it was given.
   const copy = (series) => Object.fromEntries(Object.entries(series).map(([key, list]) => [key, [...list]]));
-  const traces = resolved(spec.traces).map((trace, i) => ({ ...trace, ...copy(data[i]) }));
-  window.Plotly.react(node, traces, layout, { displayModeBar: false, responsive: false });
+  const traces = resolved(spec.traces, root).map((trace, i) => ({ ...trace, ...copy(data[i]) }));
+  react(node, traces, layout);
 }
 
 function clearChart(name) {
@@ -92,16 +82,7 @@ function setBars(bars) { // [share accepted, tokens tested] at each position of 
   }
 }
 
-function watchCharts() { // the theme and the width
-  let dark = document.body.classList.contains('dark');
-  const themes = new MutationObserver(() => {
-    const now = document.body.classList.contains('dark');
-    if (now === dark) return;
-    dark = now;
-    for (const name of charts.keys()) draw(name);
-  });
-  themes.observe(document.body, { attributes: true, attributeFilter: ['class'] });
-  new ResizeObserver(() => {
-    for (const { node } of charts.values()) if (node.clientWidth && node.data) window.Plotly.Plots.resize(node);
-  }).observe(root);
+function watchCharts() {
+  onTheme(() => { for (const name of charts.keys()) draw(name); });
+  onSize(root);
 }

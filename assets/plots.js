@@ -1,4 +1,4 @@
-// What the views of the measuring tabs share: text by textContent, and charts that follow the theme.
+// What all views share: text by textContent, and charts that follow the theme and the width.
 
 const make = (tag, text, className) => {
   const node = document.createElement(tag);
@@ -7,24 +7,29 @@ const make = (tag, text, className) => {
   return node;
 };
 
-function resolved(spec, root) { // every "var(--x)" as the theme has it now
+function resolved(spec, root) { // every "var(--x)" as the theme has it now; titles and names in the reader's words
   const style = getComputedStyle(root);
-  const walk = (v) => typeof v === 'string' ? v.replace(/^var\((--[\w-]+)\)$/, (_, name) => style.getPropertyValue(name).trim())
-    : Array.isArray(v) ? v.map(walk)
-    : v && typeof v === 'object' ? Object.fromEntries(Object.entries(v).map(([k, x]) => [k, walk(x)]))
+  const walk = (v, key) => typeof v === 'string'
+    ? key === 'text' || key === 'name' ? say(v) : v.replace(/^var\((--[\w-]+)\)$/, (_, name) => style.getPropertyValue(name).trim())
+    : Array.isArray(v) ? v.map((x) => walk(x))
+    : v && typeof v === 'object' ? Object.fromEntries(Object.entries(v).map(([k, x]) => [k, walk(x, k)]))
     : v;
   return walk(spec);
 }
 
+function react(node, traces, layout) {
+  if (window.Plotly) window.Plotly.react(node, traces, layout, { displayModeBar: false, responsive: false });
+  else node.textContent = say('The chart library did not load.');
+}
+
 function plotInto(node, chart, root) {
-  if (!window.Plotly) { node.textContent = 'The chart library did not load.'; return; }
   const { traces, layout } = resolved({ traces: chart.traces, layout: chart.layout }, root);
-  window.Plotly.react(node, traces, layout, { displayModeBar: false, responsive: false });
+  react(node, traces, layout);
 }
 
 function figureBox(chart) {
   const figure = make('figure', undefined, 'fi-chart'), caption = make('figcaption');
-  caption.append(make('strong', chart.title), make('span', chart.note, 'fi-chart-note'));
+  caption.append(make('strong', say(chart.title)), make('span', say(chart.note), 'fi-chart-note'));
   const plot = make('div');
   plot.dataset.chart = chart.name;
   figure.append(caption, plot);
@@ -35,8 +40,8 @@ function fillFigures(list, figures) {
   list.hidden = !figures.length;
   list.replaceChildren(...figures.map((figure) => {
     const box = make('div');
-    box.title = figure.help;
-    box.append(make('dt', figure.name), make('dd', figure.value));
+    box.title = say(figure.help);
+    box.append(make('dt', say(figure.name)), make('dd', figure.value));
     return box;
   }));
 }
@@ -45,8 +50,8 @@ function fillVerdict(box, verdict) {
   box.hidden = !verdict;
   if (!verdict) return;
   box.dataset.tone = verdict.tone;
-  box.querySelector('strong').textContent = verdict.text;
-  box.querySelector('span').textContent = verdict.more;
+  box.querySelector('strong').textContent = say(verdict.text);
+  box.querySelector('span').textContent = say(verdict.more);
 }
 
 function fillBar(bar, share, running) {
@@ -82,7 +87,7 @@ function onOver(root, update) { // the run has ended, however it did; the last v
     update();
     if (root.dataset.state !== 'running') return;
     root.dataset.state = 'stopped';
-    for (const part of ['[data-part=title]', '.fi-summary']) root.querySelector(part).textContent = 'Stopped.';
+    for (const part of ['[data-part=title]', '.fi-summary']) root.querySelector(part).textContent = say('Stopped.');
     root.querySelector('.fi-bar').hidden = true;
   }, 300));
 }

@@ -9,12 +9,12 @@ function fillTable(table) {
   box.hidden = !table;
   if (!table) return;
   const head = make('thead'), body = make('tbody'), top = make('tr');
-  top.append(...table.heads.map((text) => { const th = make('th', text); th.scope = 'col'; return th; }));
+  top.append(...table.heads.map((text) => { const th = make('th', say(text)); th.scope = 'col'; return th; }));
   head.append(top);
   table.rows.forEach((cells, index) => {
     const row = make('tr', undefined, table.marked.includes(index) ? 'fi-marked' : '');
     row.append(...cells.map((text, i) => {
-      const cell = make(i ? 'td' : 'th', text);
+      const cell = make(i ? 'td' : 'th', table.words ? say(text) : text);
       if (!i) cell.scope = 'row';
       return cell;
     }));
@@ -36,9 +36,14 @@ function fillCharts(charts) {
   }
   for (const chart of charts) {
     const node = box.querySelector(`[data-chart="${chart.name}"]`);
-    node.closest('figure').querySelector('.fi-chart-note').textContent = chart.note;
+    node.closest('figure').querySelector('.fi-chart-note').textContent = say(chart.note);
     plotInto(node, chart, root);
   }
+}
+
+function fillNotes(box, list, notes) {
+  box.hidden = !notes.length;
+  list.replaceChildren(...notes.map((note) => make('li', say(note))));
 }
 
 function fillDownload(download) {
@@ -50,26 +55,28 @@ function fillDownload(download) {
   file = URL.createObjectURL(new Blob([download.text], { type: 'application/json' }));
   link.href = file;
   link.download = download.name;
-  link.textContent = 'Save ' + download.name;
+  link.textContent = say('Save ' + download.name);
 }
 
 function paint() {
   if (report.state === 'running' && root.dataset.state !== 'running') bringIntoView(root);
   root.dataset.state = report.state;
-  find('[data-part=title]').textContent = report.title;
-  find('[data-part=detail]').textContent = report.detail;
+  find('[data-part=title]').textContent = say(report.title);
+  find('[data-part=detail]').textContent = say(report.detail);
   fillBar(find('.fi-bar'), report.progress, report.state === 'running');
   fillVerdict(find('.fi-verdict'), report.verdict);
   fillFigures(find('.fi-figures'), report.figures);
   fillCharts(report.charts);
   fillTable(report.table);
-  const notes = find('.fi-notes');
-  notes.hidden = !report.notes.length;
-  notes.replaceChildren(...report.notes.map((note) => make('li', note)));
+  fillNotes(find('[data-part=notes]'), find('[data-part=notes]'), report.notes);
+  fillNotes(find('.fi-more'), find('.fi-more ul'), report.more);
+  find('.fi-more summary').textContent = say(report.more_title);
   fillDownload(report.download);
   const over = report.state === 'done' || report.state === 'failed';
-  find('.fi-summary').textContent = over ? [report.title, report.verdict && report.verdict.text].filter(Boolean).join(' ') : '';
+  find('.fi-summary').textContent = over ? [report.title, report.verdict && report.verdict.text].filter(Boolean).map(say).join(' ') : '';
 }
+
+sayAll(root);
 
 function update() {
   if (typeof props.value !== 'string' || !props.value || props.value === shown) return;

@@ -49,12 +49,12 @@ function download(kind) {
 async function copyLink(button) {
   const address = location.origin + location.pathname + '#' + run.link;
   history.replaceState(null, '', '#' + run.link);
-  const usual = words.fi_tool_link || 'Copy link';
+  const usual = say('Copy link');
   try {
     await navigator.clipboard.writeText(address);
-    button.textContent = 'Copied';
+    button.textContent = say('Copied');
   } catch { // a frame may not be allowed to
-    button.textContent = 'In address';
+    button.textContent = say('In address');
   }
   setTimeout(() => { button.textContent = usual; }, 2000);
 }

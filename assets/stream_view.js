@@ -5,8 +5,6 @@
 
 const NEAR_BOTTOM_PX = 32;
 
-for (const node of root.querySelectorAll('[data-word]')) node.textContent = words['fi_' + node.dataset.word] || node.textContent;
-
 const places = new Map([...root.querySelectorAll('[data-text]')].map((node) => [node.dataset.text, node]));
 const blanks = new Map([...places].map(([name, node]) => [name, node.textContent]));
 const promptSpan = part('prompt');
@@ -52,12 +50,12 @@ function addTokens(step) {
 }
 
 function setTexts(texts) {
-  for (const [name, text] of Object.entries(texts)) if (places.has(name)) places.get(name).textContent = text;
+  for (const [name, text] of Object.entries(texts)) if (places.has(name)) places.get(name).textContent = say(text);
 }
 
 function setState(state, summary) {
   root.dataset.state = state;
-  part('summary').textContent = summary; // the one polite announcement, at the end
+  part('summary').textContent = say(summary); // the one polite announcement, at the end
 }
 
 function reset(opened) {

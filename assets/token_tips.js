@@ -24,7 +24,7 @@ function refusedWords(token) {
 }
 
 function tipRows({ token, round, silent, refused }) {
-  const rows = [['origin', token.origin], ['position', `${token.position} · round ${round}`],
+  const rows = [['origin', say(token.origin)], ['position', `${token.position} · round ${round}`],
     ['target', percent(token.target_prob)]];
   if (token.draft_prob != null) rows.push(['draft', percent(token.draft_prob)]);
   if (token.accept_prob != null) rows.push(['accepted with', percent(token.accept_prob)]);
@@ -47,7 +47,7 @@ function showTip(span) {
   hideTip();
   current = span;
   const known = spans[span.dataset.index];
-  tip.replaceChildren(row([visible(known.token.text) || '(part of a character)']), ...tipRows(known).map(row),
+  tip.replaceChildren(row([visible(known.token.text) || '(part of a character)']), ...tipRows(known).map(([name, words]) => row([say(name), words])),
     row([origins[known.token.origin] || '']));
   tip.hidden = false;
   span.classList.add('fi-current');

@@ -26,7 +26,9 @@ def report(measuring: Measuring) -> Report:
         f"{document['dtype']} on {document['device']}",
         table=Table(heads=("method", *heads[1:]), rows=rows_of(cells)),
         charts=charts(document["results"]),
-        notes=(*drafting(document), *remarks(document)),
+        notes=tuple(remarks(document)),
+        more=tuple(drafting(document)),
+        more_title="How the methods drafted",
         download=Download(name="bench.json", text=text) if measuring.finished else None,
     )
 
@@ -61,7 +63,9 @@ def charts(results: Mapping[str, Mapping[str, Any]]) -> tuple[Chart, ...]:
             Chart(
                 name="acceptance", title="Acceptance by position in the block",
                 note="Of the drafted tokens that were tested there.", traces=lines,
-                layout=chart_layout(x="position", y="share accepted", yaxis={"range": [0, 1.05]}),
+                layout=chart_layout(
+                    x="position", y="share accepted", xaxis={"dtick": 1}, yaxis={"range": [0, 1.05]}
+                ),
             )
         )  # fmt: skip
     return tuple(made)

@@ -29,12 +29,15 @@ from fastinfer.ui.benchmark_report import report
 from fastinfer.ui.job import Job, Start, Values, buttons, checked, play_report
 from fastinfer.ui.report import Measuring, Report
 from fastinfer.ui.report_view import report_view
+from fastinfer.ui.roles import RoleField
 from fastinfer.ui.run import TextEngine
 from fastinfer.ui.space import LONGEST_SECONDS
 from fastinfer.ui.throttle import Worker
 from fastinfer.ui.variant import count, kinds_for, read_options
+from fastinfer.ui.words import field_words, word
 
 VIEW = "benchmark-view"
+UNCACHED = "autoregressive-uncached"
 INTRO = (
     "Every method gets the same prompts, lengths and seeds; the order turns round from prompt to "
     "prompt, and ratios are taken within a round."
@@ -141,40 +144,53 @@ def _document(
     return {**head, "notes": notes, "results": summarise(plan, runs)}
 
 
-def benchmark_tab(engine: TextEngine, backstage: Backstage) -> None:
-    """Build the tab in the current Blocks."""
+def benchmark_tab(engine: TextEngine, backstage: Backstage) -> tuple[RoleField, ...]:
+    """Build the tab in the current Blocks; gives the fields that depend on the models."""
     handler = BenchmarkHandler(backstage)
     with gr.Row(equal_height=False, elem_classes="fi-page"):
         with gr.Column(scale=2, min_width=330, elem_classes="fi-form"):
-            inputs = _fields(set(engine.info.models))
-            (start,), stop, status = buttons("Measure", "benchmark")
+            methods, prompts = _contenders(set(engine.info.models))
+            (start,), stop, status = buttons("measure", "benchmark")
+            plan = _plan()
         with gr.Column(scale=5, min_width=330):
             view = report_view(Report(title="Methods side by side", detail=INTRO), VIEW)
     begin = Start(
         button=start, check=handler.check, run=handler.run,
         duration=lambda *values: LONGEST_SECONDS,
     )  # fmt: skip
+    inputs = [methods, prompts, *plan]
     Job(starts=(begin,), stop=stop, status=status, inputs=inputs, view=view).wire()
+    return (RoleField(field=methods, choices=_methods),)
 
 
-def _fields(roles: set[Role]) -> list[Component]:
+def _methods(roles: set[Role]) -> list[tuple[str, str]]:
+    kinds = kinds_for(roles)
+    return [(name, name) for name in METHODS if name in kinds or name == UNCACHED]
+
+
+def _contenders(roles: set[Role]) -> tuple[Component, Component]:
     names = [prompt.name for prompt in load_prompts("examples")]
-    kinds = list(kinds_for(roles))
     methods = gr.CheckboxGroup(
-        [name for name in METHODS if name in kinds or name == "autoregressive-uncached"],
-        value=kinds, label="Methods", elem_id="benchmark-methods",
+        _methods(roles), value=kinds_for(roles), label=word("methods"),
+        elem_id="benchmark-methods",
     )  # fmt: skip
     prompts = gr.CheckboxGroup(
-        names, value=[names[0], names[3]], label="Prompts", elem_id="benchmark-prompts"
+        names, value=[names[0], names[3]], label=word("prompts"), elem_id="benchmark-prompts"
     )
+    return methods, prompts
+
+
+def _plan() -> list[Component]:
     with gr.Row():
-        lead = gr.Number(64, label="Prompt tokens", info="At most.", step=1, min_width=90)
-        tokens = gr.Number(64, label="New tokens", info="Exactly.", step=1, min_width=90)
+        lead = gr.Number(64, **field_words("lead"), step=1, min_width=110)
+        tokens = gr.Number(64, **field_words("exactly"), step=1, min_width=110)
     with gr.Row():
-        repeats = gr.Number(3, label="Repeats", step=1, min_width=90, elem_id="benchmark-repeats")
-        temperature = gr.Number(0, label="Temperature", step=0.1, min_width=90)
+        repeats = gr.Number(
+            3, label=word("repeats"), step=1, min_width=110, elem_id="benchmark-repeats"
+        )
+        temperature = gr.Number(0, label=word("temperature"), step=0.1, min_width=110)
     more = gr.Textbox(
-        "", label="Other options", placeholder="gamma_policy = constant", lines=1, max_lines=4,
-        info="One a line, for all methods, by their names on the command line.",
+        "", **field_words("bench_more"), placeholder="gamma_policy = constant", lines=1,
+        max_lines=4,
     )  # fmt: skip
-    return [methods, prompts, lead, tokens, repeats, temperature, more]
+    return [lead, tokens, repeats, temperature, more]

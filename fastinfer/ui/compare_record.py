@@ -11,6 +11,10 @@ from fastinfer.evaluation.parting import Parting
 from fastinfer.ui import labels
 from fastinfer.ui.report import Tone, shown, view_json
 
+INTRO = (
+    "The same prompt goes through both, one after the other on the same device; then both are "
+    "replayed side by side on one time axis."
+)
 LETTERS = "ABC"
 LINES = ("var(--fi-line-target)", "var(--fi-line-draft)", "var(--fi-line-intermediate)")
 
@@ -30,7 +34,7 @@ class Result:
 
 def opening() -> str:
     """The view before anything ran."""
-    return view_json({"state": "idle", "title": "Two ways to the same text", "detail": ""})
+    return view_json({"state": "idle", "title": "Two ways to the same text", "detail": INTRO})
 
 
 def running(progress: Progress) -> str:
@@ -65,7 +69,7 @@ def finished(result: Result) -> str:
     ]
     record = {
         "state": "done",
-        "title": "Replay of the recorded runs, on one time axis",
+        "title": f"Replay of {'both' if len(columns) == 2 else 'all'} runs, on one time axis",
         "detail": f"{ALONE} · {result.dtype} on {result.device}",
         "prompt": result.prompt,
         "verdicts": [speed, *verdicts],
@@ -84,6 +88,7 @@ def _column(index: int, result: Result, recording: Recording) -> dict[str, Any]:
         ["First token", labels.milliseconds(stats.ttft_ms)],
         ["Per token", labels.milliseconds(stats.tpot_ms)],
         ["Decoding", labels.milliseconds(recording.decode_ms)],
+        ["Target passes", f"{stats.num_rounds:,}"],
         ["Tokens a pass", "–" if against is None else f"{stats.mean_accepted_length:.2f}"],
         ["KV caches", labels.megabytes(recording.cache_bytes)],
     ]

@@ -20,11 +20,11 @@ from fastinfer.ui.compare_record import Result
 from fastinfer.ui.job import Job, Start, Values, buttons, checked, play
 from fastinfer.ui.presets import load_presets
 from fastinfer.ui.report_view import scripted_view
+from fastinfer.ui.roles import RoleField
 from fastinfer.ui.run import TextEngine
 from fastinfer.ui.space import seconds_for
 from fastinfer.ui.throttle import Worker
 from fastinfer.ui.variant import (
-    KINDS,
     NUM_FIELDS,
     kinds_for,
     read_variant,
@@ -32,6 +32,7 @@ from fastinfer.ui.variant import (
     variant_fields,
     whole,
 )
+from fastinfer.ui.words import field_words, word
 
 VIEW = "compare-view"
 NOBODY = "none"  # no third column
@@ -47,7 +48,7 @@ SKELETON = (
     '<div class="fi-player" hidden><button type="button" data-part="play">Pause</button>'
     '<input type="range" min="0" max="1000" value="0" step="1" aria-label="Place in the replay">'
     '<output data-part="clock"></output>'
-    '<label>Speed <select data-part="speed"><option value="0.25">¼×</option>'
+    '<label><span data-word>Speed</span> <select data-part="speed"><option value="0.25">¼×</option>'
     '<option value="0.5">½×</option><option value="1" selected>1×</option>'
     '<option value="2">2×</option><option value="4">4×</option></select></label></div>'
     '<div class="fi-columns"></div>'
@@ -192,16 +193,21 @@ def _paint(message: Message) -> str:
     return compare_record.running(message)
 
 
-def compare_tab(engine: TextEngine, backstage: Backstage) -> None:
-    """Build the tab in the current Blocks."""
+def compare_tab(engine: TextEngine, backstage: Backstage) -> tuple[RoleField, ...]:
+    """Build the tab in the current Blocks; gives the fields that depend on the models."""
     roles = set(engine.info.models)
     handler = CompareHandler(engine, backstage)
     with gr.Row(equal_height=False, elem_classes="fi-page"):
         with gr.Column(scale=2, min_width=330, elem_classes="fi-form"):
-            inputs = [_prompt()]
-            begins, stop, status = buttons("Compare", "compare", f"Again ×{AGAIN}")
-            inputs += _task()
-            inputs += _columns(roles)
+            prompt = _prompt()
+            begins, stop, status = buttons("compare", "compare", "again")
+            task = _task()
+            with gr.Group():
+                second = variant_fields("compare-b", roles, kinds_for, label="kind_b")
+            with gr.Accordion(word("group_third"), open=False, elem_id="compare-third"):
+                third = variant_fields(
+                    "compare-c", roles, third_kinds, value=NOBODY, label="kind_c"
+                )
         with gr.Column(scale=5, min_width=330):
             view = scripted_view(compare_record.opening(), VIEW, SKELETON, "compare_view.js")
 
@@ -215,38 +221,35 @@ def compare_tab(engine: TextEngine, backstage: Backstage) -> None:
         Start(button=begins[0], check=handler.check, run=handler.once, duration=duration),
         Start(button=begins[1], check=handler.check, run=handler.again, duration=longer),
     )
+    inputs = [prompt, *task, *second.inputs, *third.inputs]
     Job(starts=starts, stop=stop, status=status, inputs=inputs, view=view).wire()
+    return second.following + third.following
+
+
+def third_kinds(roles: set[Role]) -> list[str]:
+    """What a third column can be; none is one of them."""
+    return [NOBODY, *kinds_for(roles)]
 
 
 def _prompt() -> Component:
     return gr.Textbox(
-        load_presets()[0].prompt, label="Prompt", lines=4, max_lines=8, elem_id="compare-prompt"
-    )
+        load_presets()[0].prompt, label=word("prompt"), lines=4, max_lines=8,
+        elem_id="compare-prompt",
+    )  # fmt: skip
 
 
 def _task() -> list[Component]:
     with gr.Row():
-        tokens = gr.Number(160, label="New tokens", step=1, min_width=90, elem_id="compare-tokens")
+        tokens = gr.Number(
+            160, label=word("max_new_tokens"), step=1, min_width=90, elem_id="compare-tokens"
+        )
         temperature = gr.Number(
-            0.8, label="Temperature", step=0.1, min_width=90, elem_id="compare-temperature"
+            0.8, label=word("temperature"), step=0.1, min_width=90, elem_id="compare-temperature"
         )
         seed = gr.Textbox(
-            "", label="Seed", placeholder="fresh", min_width=90, elem_id="compare-seed"
+            "", label=word("seed"), placeholder="fresh", min_width=90, elem_id="compare-seed"
         )
     rule = gr.Radio(
-        list(RULES)[::-1], value="coupled", label="Acceptance rule",
-        info="Coupled: the same text in every column, at any temperature.", elem_id="compare-rule",
-    )  # fmt: skip
+        list(RULES)[::-1], value="coupled", **field_words("compare_rule"), elem_id="compare-rule"
+    )
     return [tokens, temperature, seed, rule]
-
-
-def _columns(roles: set[Role]) -> list[Component]:
-    kinds = kinds_for(roles)
-    usual = next(kind for kind in ("speculative", "prompt-lookup") if kind in kinds)
-    gr.Markdown("**A** is the baseline: the target alone.", elem_classes="fi-line")
-    with gr.Group():
-        gr.Markdown("**B**", elem_classes="fi-line")
-        second = variant_fields("compare-b", roles, kinds, usual)
-    with gr.Accordion("C, a third column", open=False, elem_id="compare-third"):
-        third = variant_fields("compare-c", roles, {NOBODY: "No third column", **KINDS}, NOBODY)
-    return [*second, *third]

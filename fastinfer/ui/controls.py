@@ -7,13 +7,13 @@ from typing import Any
 
 import gradio as gr
 from gradio.components import Component
+from gradio.i18n import I18nData
 
 from fastinfer.config import DRAFT_KINDS, GAMMA_POLICIES, INTERMEDIATE_KINDS, METHODS, POSITIONS
 from fastinfer.config import RULES as RULE_NAMES
 from fastinfer.events import Role
 from fastinfer.presses import PRESSES
 from fastinfer.ui.form import FIELDS, NO_PRESS, OPENING
-from fastinfer.ui.labels import METHOD_LABELS
 from fastinfer.ui.words import word
 
 
@@ -47,6 +47,12 @@ def choices_for(roles: set[Role]) -> dict[str, tuple[str, ...]]:
     }
 
 
+def labelled_choices(name: str, roles: set[Role]) -> list[tuple[str | I18nData, str]]:
+    """What one of them offers, with the words that it is shown by."""
+    offered = choices_for(roles)[name]
+    return [(_choice(name, value), value) for value in offered]
+
+
 def settled(values: dict[str, Any], choices: dict[str, tuple[str, ...]]) -> dict[str, Any]:
     """The values, and where one isn't offered here the nearest that is."""
 
@@ -75,7 +81,7 @@ class Maker:
 
     def method(self) -> gr.Radio:
         """Which models take part."""
-        pairs = [(METHOD_LABELS[name], name) for name in self._choices["method"]]
+        pairs = [(_choice("method", name), name) for name in self._choices["method"]]
         return gr.Radio(pairs, **self._common("method"))
 
     def basics(self) -> dict[str, Component]:
@@ -162,6 +168,10 @@ class Maker:
     def _typed(self, name: str, placeholder: str = "auto") -> gr.Textbox:
         """A number that may be left out."""
         return gr.Textbox(**self._common(name), placeholder=placeholder, min_width=90)
+
+
+def _choice(name: str, value: str) -> str | I18nData:
+    return word(f"choice_method_{value}") if name == "method" else value
 
 
 def _press_line(name: str) -> str:

@@ -14,10 +14,9 @@ from fastinfer.ui.models_tab import models_tab
 from fastinfer.ui.proof_tab import proof_tab
 from fastinfer.ui.public_api import public_api
 from fastinfer.ui.quality_tab import quality_tab
+from fastinfer.ui.roles import RoleField, follow
 from fastinfer.ui.run import TextEngine
-
-INTRO = """# fastinfer
-Small models guess ahead, a larger one checks, and the text keeps the larger one's law."""
+from fastinfer.ui.words import word
 
 
 def build_demo(engine: TextEngine, backstage: Backstage | None = None) -> gr.Blocks:
@@ -27,23 +26,31 @@ def build_demo(engine: TextEngine, backstage: Backstage | None = None) -> gr.Blo
     demo = gr.Blocks(title="fastinfer", analytics_enabled=analytics, fill_width=True)
     with demo:
         public_api(engine)  # first: the name that it asks for is the name of private handlers too
-        gr.Markdown(INTRO, elem_classes="fi-intro")
-        with gr.Tab("Generate", id="generate"):
-            generate_tab(engine)
+        with gr.Row(elem_classes="fi-intro"):
+            gr.Markdown("# fastinfer")
+            gr.Markdown(word("group_intro"))
+        with gr.Tab(word("group_tab_generate"), id="generate"):
+            following = generate_tab(engine)
         if backstage is not None:
-            _measuring_tabs(engine, backstage)
+            following += _measuring_tabs(engine, backstage, following)
+        # The page may have been built for other models than those that are loaded by now.
+        follow(demo.load, engine, following)
     demo.queue(max_size=32)
     return demo
 
 
-def _measuring_tabs(engine: TextEngine, backstage: Backstage) -> None:
-    with gr.Tab("Compare", id="compare"):
-        compare_tab(engine, backstage)
-    with gr.Tab("Prove it", id="proof"):
-        proof_tab(engine, backstage)
-    with gr.Tab("Quality", id="quality"):
+def _measuring_tabs(
+    engine: TextEngine, backstage: Backstage, following: tuple[RoleField, ...]
+) -> tuple[RoleField, ...]:
+    """Build them; gives their fields that depend on the models."""
+    with gr.Tab(word("group_tab_compare"), id="compare"):
+        own = compare_tab(engine, backstage)
+    with gr.Tab(word("group_tab_proof"), id="proof"):
+        own += proof_tab(engine, backstage)
+    with gr.Tab(word("group_tab_quality"), id="quality"):
         quality_tab(backstage)
-    with gr.Tab("Benchmark", id="benchmark"):
-        benchmark_tab(engine, backstage)
-    with gr.Tab("Models", id="models") as models:
-        models_tab(backstage, models)
+    with gr.Tab(word("group_tab_benchmark"), id="benchmark"):
+        own += benchmark_tab(engine, backstage)
+    with gr.Tab(word("group_tab_models"), id="models") as models:
+        models_tab(engine, backstage, models, following + own)
+    return own

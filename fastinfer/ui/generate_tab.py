@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 import gradio as gr
 from gradio.context import Context
 
+from fastinfer.events import Role
 from fastinfer.ui.charts import live_charts
-from fastinfer.ui.controls import Form, build_form, choices_for, settled
+from fastinfer.ui.controls import Form, build_form, choices_for, labelled_choices, settled
 from fastinfer.ui.form import FIELDS
 from fastinfer.ui.handlers import GenerateHandler
 from fastinfer.ui.job import PRIVATE, Job, Start
 from fastinfer.ui.link import read_link
 from fastinfer.ui.presets import fields_of, load_presets, row_of
+from fastinfer.ui.roles import RoleField, loaded_roles
 from fastinfer.ui.run import TextEngine
 from fastinfer.ui.space import seconds_for
 from fastinfer.ui.stream_view import stream_view
@@ -23,8 +25,8 @@ from fastinfer.ui.words import word
 VIEW = "generate-view"
 
 
-def generate_tab(engine: TextEngine) -> None:
-    """Build the tab in the current Blocks."""
+def generate_tab(engine: TextEngine) -> tuple[RoleField, ...]:
+    """Build the tab in the current Blocks; gives the fields that depend on the models."""
     choices = choices_for(set(engine.info.models))
     with gr.Row(equal_height=False, elem_classes="fi-page"):
         with gr.Column(scale=2, min_width=330, elem_classes="fi-form"):
@@ -38,7 +40,7 @@ def generate_tab(engine: TextEngine) -> None:
                     word("group_stop_run"),
                     variant="stop", interactive=False, min_width=100, elem_id="stop",
                 )  # fmt: skip
-            status = gr.Markdown("", elem_id="status", elem_classes="fi-status", min_height=18)
+            status = gr.Markdown("", elem_id="status", elem_classes="fi-job-status", min_height=18)
             form = build_form(prompt, choices)
         with gr.Column(scale=5, min_width=330):
             view = stream_view(live_charts(), VIEW)
@@ -47,7 +49,15 @@ def generate_tab(engine: TextEngine) -> None:
     handler = GenerateHandler(engine)
     begin = Start(button=start, check=handler.check, run=handler.generate, duration=_seconds)
     Job(starts=(begin,), stop=stop, status=status, inputs=form.values, view=view).wire()
-    _restore(form, choices)
+    _restore(form, engine)
+    return tuple(
+        RoleField(
+            field=form.fields[FIELDS.index(name)],
+            choices=partial(labelled_choices, name),
+            preferred=("cascade", "speculative") if name == "method" else (),
+        )
+        for name in ("method", "draft", "intermediate")
+    )
 
 
 def _prompt() -> gr.Textbox:
@@ -78,11 +88,11 @@ def _examples(form: Form, choices: dict[str, tuple[str, ...]]) -> None:
     )
 
 
-def _restore(form: Form, choices: Mapping[str, tuple[str, ...]]) -> None:
+def _restore(form: Form, engine: TextEngine) -> None:
     """A link's values enter the form when the page opens."""
 
     def restored(fragment: str | None) -> list[dict[str, Any]]:
-        given = read_link(fragment or "", choices)
+        given = read_link(fragment or "", choices_for(loaded_roles(engine) or {Role.TARGET}))
         names = ("prompt", *FIELDS)
         return [gr.update(value=given[name]) if name in given else gr.skip() for name in names]
 

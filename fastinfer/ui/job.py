@@ -17,6 +17,7 @@ from fastinfer.ui.report import Report
 from fastinfer.ui.space import Duration, gpu
 from fastinfer.ui.stream_view import over_js
 from fastinfer.ui.throttle import Worker
+from fastinfer.ui.words import word
 
 log = logging.getLogger(__name__)
 
@@ -87,18 +88,19 @@ class Job:
 
 
 def buttons(start: str, name: str, *more: str) -> tuple[list[gr.Button], gr.Button, gr.Markdown]:
-    """The starting buttons, Stop, and the line below them; `name` begins their ids."""
+    """The starting buttons, Stop, and the line below them. Words by key; `name` begins the ids."""
     with gr.Row(elem_classes="fi-buttons"):
         begins = [
             gr.Button(
-                label, variant="secondary" if index else "primary", min_width=100,
+                word(f"group_{key}"), variant="secondary" if index else "primary", min_width=100,
                 elem_id=f"{name}-start" + (f"-{index + 1}" if index else ""),
             )
-            for index, label in enumerate((start, *more))
+            for index, key in enumerate((start, *more))
         ]  # fmt: skip
         stop = gr.Button(
-            "Stop", variant="stop", interactive=False, min_width=80, elem_id=f"{name}-stop"
-        )
+            word("group_stop_run"), variant="stop", interactive=False, min_width=80,
+            elem_id=f"{name}-stop",
+        )  # fmt: skip
     status = gr.Markdown("", elem_classes="fi-job-status", min_height=18)
     return begins, stop, status
 

@@ -67,19 +67,74 @@ FIELD_WORDS: dict[str, Label] = {
 }
 FIELD_LABELS: dict[str, str] = {name: label.name for name, label in FIELD_WORDS.items()}
 
+# The same for the measuring tabs, which share the words above where they ask the same.
+TAB_WORDS: dict[str, Label] = {
+    "compare_rule": Label(
+        "Acceptance rule", "Coupled: one text in every column, at any temperature."
+    ),
+    "kind": Label("Method", ""),
+    "kind_b": Label("B: method", "A is the baseline: the target alone."),
+    "kind_c": Label("C: method", ""),
+    "kind_press": Label("Press", "A smaller KV cache for one model."),
+    "kind_press_on": Label("Acts on", ""),
+    "kind_ratio": Label("Share removed", ""),
+    "kind_more": Label("Other options", "One a line, by their names on the command line."),
+    "draws": Label("Draws", ""),
+    "wrong": Label(
+        "Use a wrong rule",
+        "After a rejection it draws from the target's law in place of the residual.",
+    ),
+    "presses": Label("Presses", ""),
+    "ratios": Label("Share of the cache removed", ""),
+    "file": Label("Another text (.txt or .md)", ""),
+    "window": Label("Window", "Tokens."),
+    "windows": Label("Windows", "At most."),
+    "every": Label("Press every", "Tokens."),
+    "methods": Label("Methods", ""),
+    "prompts": Label("Prompts", ""),
+    "lead": Label("Prompt tokens", "At most."),
+    "exactly": Label("New tokens", "Exactly."),
+    "repeats": Label("Repeats", ""),
+    "bench_more": Label(
+        "Other options", "One a line, for all methods, by their names on the command line."
+    ),
+    "preset": Label("Preset", "Downloaded where it is not here yet."),
+}
+
 GROUPS = {
     "drafting": "Drafting",
     "sampling": "More sampling and stop texts",
     "cache": "KV cache",
     "examples": "Examples",
+    "third": "C: a third column",
     "generate": "Generate",
+    "compare": "Compare",
+    "again": "Again ×5",
+    "prove": "Prove it",
+    "measure": "Measure",
+    "load": "Load",
     "stop_run": "Stop",
+    "tab_generate": "Generate",
+    "tab_compare": "Compare",
+    "tab_proof": "Prove it",
+    "tab_quality": "Quality",
+    "tab_benchmark": "Benchmark",
+    "tab_models": "Models",
+    "intro": (
+        "Small models guess ahead, a larger one checks, and the text keeps the larger one's law."
+    ),
 }
 
-METHOD_LABELS = {
-    "autoregressive": "Autoregressive: the target alone",
-    "speculative": "Speculative: draft, then target",
-    "cascade": "Cascade: draft, intermediate, target",
+# Choices of radios and dropdowns that are words; others are names of the command line.
+CHOICES = {
+    "method_autoregressive": "Autoregressive: the target alone",
+    "method_speculative": "Speculative: draft, then target",
+    "method_cascade": "Cascade: draft, intermediate, target",
+    "kind_autoregressive": "Autoregressive",
+    "kind_speculative": "Speculative",
+    "kind_prompt-lookup": "Prompt lookup",
+    "kind_cascade": "Cascade",
+    "kind_none": "No third column",
 }
 
 FIGURE_LABELS: dict[str, Label] = {

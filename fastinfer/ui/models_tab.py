@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 
 import gradio as gr
 
@@ -17,6 +17,9 @@ from fastinfer.ui.job import QUIET, checked
 from fastinfer.ui.labels import NOTHING
 from fastinfer.ui.report import Figure, Report, Table, Verdict
 from fastinfer.ui.report_view import report_view
+from fastinfer.ui.roles import RoleField, follow
+from fastinfer.ui.run import TextEngine
+from fastinfer.ui.words import field_words, word
 
 VIEW = "models-view"
 POLL_SECONDS = 0.25
@@ -153,12 +156,14 @@ def _verdict(state: LoadState, asked: str | None) -> Verdict | None:
     return Verdict(
         tone="good",
         text=f"{asked} is loaded",
-        more="The other tabs use it from now on. Reload the page for forms that know its models.",
+        more="The other tabs use it from now on, and their forms know its models.",
     )
 
 
-def models_tab(backstage: Backstage, tab: gr.Tab) -> None:
-    """Build the tab in the current Blocks."""
+def models_tab(
+    engine: TextEngine, backstage: Backstage, tab: gr.Tab, following: Sequence[RoleField]
+) -> None:
+    """Build the tab in the current Blocks. `following`: fields that know another preset's roles."""
     handler = ModelsHandler(backstage)
     loaded = handler.loaded
     with gr.Row(equal_height=False, elem_classes="fi-page"):
@@ -166,11 +171,10 @@ def models_tab(backstage: Backstage, tab: gr.Tab) -> None:
             preset = gr.Dropdown(
                 list(PRESETS),
                 value=loaded if loaded in PRESETS else "nano",
-                label="Preset",
-                info="Downloaded where it is not here yet.",
+                **field_words("preset"),
                 elem_id="models-preset",
             )
-            start = gr.Button("Load", variant="primary", elem_id="models-start")
+            start = gr.Button(word("group_load"), variant="primary", elem_id="models-start")
         with gr.Column(scale=5, min_width=330):
             view = report_view(Report(title="Models"), VIEW)
     off, on = gr.update(interactive=False), gr.update(interactive=True)
@@ -179,4 +183,5 @@ def models_tab(backstage: Backstage, tab: gr.Tab) -> None:
         handler.watch, preset, view, concurrency_limit=None, **QUIET
     )
     watched.then(lambda: on, None, start, queue=False, **QUIET)
+    follow(watched.then, engine, following)
     tab.select(handler.show, None, view, queue=False, **QUIET)

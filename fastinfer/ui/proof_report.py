@@ -122,9 +122,9 @@ def _figures(proof: Proof) -> tuple[Figure, ...]:
         ),
         Figure(
             name="Noise floor",
-            value=f"{100 * fit.floor:.2f} %",
-            help="What a perfect sampler has on average with so many draws; at most one of a "
-            f"hundred exceeds {100 * fit.floor_high:.2f} %.",
+            value=f"{100 * fit.floor:.2f} – {100 * fit.floor_high:.2f} %",
+            help="What a perfect sampler has with so many draws: on average, and what only one in "
+            "a hundred exceeds.",
         ),
         Figure(
             name="p-value",
@@ -181,7 +181,7 @@ def _chart(drawn: Drawn) -> Chart:
             },
         ),
         layout=chart_layout(
-            y="% of all tokens", height=320, bottom=84, barmode="group", bargap=0.25,
+            y="% of all tokens", height=300, barmode="group", bargap=0.25,
             xaxis={"showgrid": False, "tickvals": places, "ticktext": names, "tickangle": -40},
         ),
     )  # fmt: skip

@@ -11,16 +11,17 @@ from gradio.components import Component
 
 from fastinfer.config import RULES, DecodeConfig
 from fastinfer.evaluation.proof import prove
-from fastinfer.events import Role
 from fastinfer.ui.backstage import Backstage
 from fastinfer.ui.job import Job, Start, Values, buttons, checked, play_report
 from fastinfer.ui.proof_report import Asked, Drawn, likeliest, report, texts_of
 from fastinfer.ui.report import Report
 from fastinfer.ui.report_view import report_view
+from fastinfer.ui.roles import RoleField
 from fastinfer.ui.run import TextEngine
 from fastinfer.ui.space import LONGEST_SECONDS
 from fastinfer.ui.throttle import Worker
-from fastinfer.ui.variant import kinds_for, read_variant, seed_of, variant_fields, whole
+from fastinfer.ui.variant import drafting_kinds, read_variant, seed_of, variant_fields, whole
+from fastinfer.ui.words import field_words, word
 
 VIEW = "proof-view"
 PROMPT = (
@@ -72,38 +73,37 @@ class ProofHandler:
                 yield Drawn(proof=proof, texts=texts_of(engine.tokenizer, likeliest(proof)))
 
 
-def proof_tab(engine: TextEngine, backstage: Backstage) -> None:
-    """Build the tab in the current Blocks."""
-    roles = set(engine.info.models)
+def proof_tab(engine: TextEngine, backstage: Backstage) -> tuple[RoleField, ...]:
+    """Build the tab in the current Blocks; gives the fields that depend on the models."""
     handler = ProofHandler(engine, backstage)
     with gr.Row(equal_height=False, elem_classes="fi-page"):
         with gr.Column(scale=2, min_width=330, elem_classes="fi-form"):
-            inputs: list[Component] = [
-                gr.Textbox(PROMPT, label="Prompt", lines=3, elem_id="proof-prompt")
-            ]
-            (start,), stop, status = buttons("Prove it", "proof")
-            inputs += _fields(roles)
+            prompt = gr.Textbox(PROMPT, label=word("prompt"), lines=3, elem_id="proof-prompt")
+            (start,), stop, status = buttons("prove", "proof")
+            fields = _fields()
+            with gr.Group():
+                variant = variant_fields("proof", set(engine.info.models), drafting_kinds)
         with gr.Column(scale=5, min_width=330):
             view = report_view(Report(title="Is the text the target's own?", detail=INTRO), VIEW)
     begin = Start(
         button=start, check=handler.check, run=handler.run,
         duration=lambda *values: LONGEST_SECONDS // 2,
     )  # fmt: skip
+    inputs = [prompt, *fields, *variant.inputs]
     Job(starts=(begin,), stop=stop, status=status, inputs=inputs, view=view).wire()
+    return variant.following
 
 
-def _fields(roles: set[Role]) -> list[Component]:
+def _fields() -> list[Component]:
     with gr.Row():
-        draws = gr.Number(DRAWS, label="Draws", step=1000, min_width=90, elem_id="proof-draws")
-        temperature = gr.Number(
-            0.7, label="Temperature", step=0.1, min_width=90, elem_id="proof-temperature"
+        draws = gr.Number(
+            DRAWS, label=word("draws"), step=1000, min_width=90, elem_id="proof-draws"
         )
-        seed = gr.Textbox("1", label="Seed", min_width=90, elem_id="proof-seed")
-    wrong = gr.Checkbox(
-        False, label="Use a wrong rule", elem_id="proof-wrong",
-        info="After a rejection it draws from the target's law in place of the residual.",
-    )  # fmt: skip
-    rule = gr.Radio(list(RULES), value="residual", label="Acceptance rule", elem_id="proof-rule")
-    kinds = kinds_for(roles, drafting=True)
-    usual = next(kind for kind in ("speculative", "prompt-lookup") if kind in kinds)
-    return [draws, wrong, temperature, seed, rule, *variant_fields("proof", roles, kinds, usual)]
+        temperature = gr.Number(
+            0.7, label=word("temperature"), step=0.1, min_width=90, elem_id="proof-temperature"
+        )
+        seed = gr.Textbox("1", label=word("seed"), min_width=90, elem_id="proof-seed")
+    with gr.Group():
+        wrong = gr.Checkbox(False, **field_words("wrong"), elem_id="proof-wrong")
+        rule = gr.Radio(list(RULES), value="residual", label=word("rule"), elem_id="proof-rule")
+    return [draws, wrong, temperature, seed, rule]

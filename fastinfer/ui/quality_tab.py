@@ -28,6 +28,7 @@ from fastinfer.ui.report_view import report_view
 from fastinfer.ui.space import LONGEST_SECONDS
 from fastinfer.ui.throttle import Worker
 from fastinfer.ui.variant import count
+from fastinfer.ui.words import field_words, word
 
 VIEW = "quality-view"
 MOST_BYTES = 5_000_000  # of a file: more is never read into windows here
@@ -183,39 +184,42 @@ def quality_tab(backstage: Backstage) -> None:
     handler = QualityHandler(backstage)
     with gr.Row(equal_height=False, elem_classes="fi-page"):
         with gr.Column(scale=2, min_width=330, elem_classes="fi-form"):
-            inputs = _fields()
-            (start,), stop, status = buttons("Measure", "quality")
+            presses, ratios = _variants()
+            (start,), stop, status = buttons("measure", "quality")
+            numbers = _numbers()
+            file = gr.File(
+                label=word("file"), file_types=[".txt", ".md"], height=150, elem_id="quality-file"
+            )
         with gr.Column(scale=5, min_width=330):
             view = report_view(Report(title="What a smaller cache costs", detail=INTRO), VIEW)
     begin = Start(
         button=start, check=handler.check, run=handler.run,
         duration=lambda *values: LONGEST_SECONDS,
     )  # fmt: skip
+    inputs = [file, presses, ratios, *numbers]
     Job(starts=(begin,), stop=stop, status=status, inputs=inputs, view=view).wire()
 
 
-def _fields() -> list[Component]:
-    file = gr.File(
-        label="Text (none: the bundled prose)", file_types=[".txt", ".md"], height=160,
-        elem_id="quality-file",
-    )  # fmt: skip
+def _variants() -> tuple[Component, Component]:
     presses = gr.CheckboxGroup(
-        list(PRESS_NAMES), value=list(OPENING_PRESSES), label="Presses", elem_id="quality-presses"
-    )
-    ratios = gr.CheckboxGroup(
-        [(f"{100 * ratio:g} % removed", ratio) for ratio in RATIOS],
-        value=list(RATIOS), label="Ratios", elem_id="quality-ratios",
+        list(PRESS_NAMES), value=list(OPENING_PRESSES), label=word("presses"),
+        elem_id="quality-presses",
     )  # fmt: skip
+    ratios = gr.CheckboxGroup(
+        [(f"{100 * ratio:g} %", ratio) for ratio in RATIOS],
+        value=list(RATIOS), label=word("ratios"), elem_id="quality-ratios",
+    )  # fmt: skip
+    return presses, ratios
+
+
+def _numbers() -> list[Component]:
     with gr.Row():
-        context = gr.Number(
-            256, label="Window", info="Tokens.", step=64, min_width=90,
-            elem_id="quality-context",
-        )  # fmt: skip
-        windows = gr.Number(
-            8, label="Windows", info="At most.", step=1, min_width=90, elem_id="quality-windows"
-        )
-        interval = gr.Number(
-            64, label="Press every", info="Tokens.", step=16, min_width=90,
-            elem_id="quality-interval",
-        )  # fmt: skip
-    return [file, presses, ratios, context, windows, interval]
+        return [
+            gr.Number(
+                value, **field_words(key), step=step, min_width=90, elem_id=f"quality-{name}"
+            )
+            for key, name, value, step in (
+                ("window", "context", 256, 64), ("windows", "windows", 8, 1),
+                ("every", "interval", 64, 16),
+            )
+        ]  # fmt: skip

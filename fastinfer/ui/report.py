@@ -77,6 +77,8 @@ class Report:
     table: Table | None = None
     charts: tuple[Chart, ...] = ()
     notes: tuple[str, ...] = ()
+    more: tuple[str, ...] = ()  # what a reader may open, under `more_title`
+    more_title: str = ""
     download: Download | None = None
 
     def to_json(self) -> str:

@@ -9,6 +9,7 @@ import gradio as gr
 
 from fastinfer.ui.report import Report
 from fastinfer.ui.stream_view import ASSETS, plotly_js
+from fastinfer.ui.words import view_words
 
 TABS_STYLE = ASSETS / "tabs.css"
 SKELETON = (
@@ -21,7 +22,8 @@ SKELETON = (
     '<dl class="fi-figures" hidden></dl>'
     '<div class="fi-reports"></div>'
     '<div class="fi-table" tabindex="0" role="region" aria-label="Table" hidden><table></table>'
-    '</div><ul class="fi-notes" hidden></ul>'
+    '</div><ul class="fi-notes" data-part="notes" hidden></ul>'
+    '<details class="fi-more" hidden><summary></summary><ul class="fi-notes"></ul></details>'
     '<p class="fi-links" hidden><a></a></p>'
     '<p class="fi-summary" role="status" aria-live="polite"></p>'
     "</section>"
@@ -35,12 +37,13 @@ def report_view(first: Report, elem_id: str) -> gr.HTML:
 
 def scripted_view(value: str, elem_id: str, skeleton: str, script: str) -> gr.HTML:
     """A view that a script of ours fills, what such scripts share in front of it."""
-    parts = ("plots.js", script)
+    parts = ("words.js", "plots.js", script)
     return gr.HTML(
         value=value,
         elem_id=elem_id,
         html_template=skeleton,
         js_on_load="\n".join((ASSETS / part).read_text(encoding="utf-8") for part in parts),
         apply_default_css=False,
+        words=view_words(),
         head=f'<script src="/gradio_api/file={plotly_js()}"></script>',
     )

@@ -1,6 +1,7 @@
 """The stream view's constant markup, from our own words alone. Pure.
 
-`data-text` names a place that records fill, `data-word` a word that the script may translate.
+`data-text` names a place that records fill; what has `data-word` the script may translate, as any
+title and label.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ def skeleton(charts: Iterable[Chart]) -> str:
         f'{_header()}<dl class="fi-figures">{figures}</dl>{_legend()}'
         f'<div class="fi-tokens" tabindex="0" role="group" aria-label="{HOW_TO_READ}" '
         'aria-live="off">'
-        f'<span class="fi-prompt" data-word="placeholder">{PLACEHOLDER}</span>'
+        f'<span class="fi-prompt" data-word>{PLACEHOLDER}</span>'
         '<span class="fi-output"></span></div>'
         f"{_foot()}"
         f'<div class="fi-charts">{plots}</div>'
@@ -47,7 +48,7 @@ def skeleton(charts: Iterable[Chart]) -> str:
 def _header() -> str:
     return (
         '<header class="fi-state"><span class="fi-dot"></span>'
-        '<strong data-text="phase">Ready</strong>'
+        '<strong data-text="phase" data-word>Ready</strong>'
         '<span class="fi-run" data-text="run"></span></header>'
         '<p class="fi-law"><b data-text="law"></b><span data-text="law.reason"></span></p>'
     )
@@ -55,7 +56,7 @@ def _header() -> str:
 
 def _figure(name: str, label: Label) -> str:
     return (
-        f'<div title="{escape(label.help)}"><dt data-word="figure_{name}">{escape(label.name)}</dt>'
+        f'<div title="{escape(label.help)}"><dt data-word>{escape(label.name)}</dt>'
         f'<dd data-text="{name}">{NOTHING}</dd></div>'
     )
 
@@ -76,7 +77,7 @@ def _legend_key(origin: Origin) -> str:
     return (
         f'<button type="button" class="fi-key" data-origin="{origin}" aria-pressed="false" '
         f'title="{escape(label.help)}">'
-        f'<span class="fi-swatch fi-{origin}" data-word="origin_{origin}">'
+        f'<span class="fi-swatch fi-{origin}" data-word>'
         f'{escape(label.name)}</span><b data-text="count.{origin}">0</b></button>'
     )
 
@@ -84,7 +85,7 @@ def _legend_key(origin: Origin) -> str:
 def _toggle(name: str, text: str, help: str) -> str:
     return (
         f'<button type="button" class="fi-tool" data-toggle="{name}" aria-pressed="false" '
-        f'title="{escape(help)}" data-word="tool_{name}">{escape(text)}</button>'
+        f'title="{escape(help)}" data-word>{escape(text)}</button>'
     )
 
 
@@ -105,7 +106,7 @@ def _foot() -> str:
         '<div role="group" aria-label="Share and save">'
         '<button type="button" class="fi-tool fi-link" data-save="link" disabled '
         'title="A link that fills the form with this prompt, these options and this seed" '
-        f'data-word="tool_link">Copy link</button>{saves}</div></div>'
+        f"data-word>Copy link</button>{saves}</div></div>"
     )
 
 
@@ -115,7 +116,7 @@ def _chart(chart: Chart) -> str:
     signs = "".join(_chart_key(key) for key in chart.keys if not key.place)
     return (
         '<figure class="fi-chart"><figcaption><div>'
-        f'<strong data-word="chart_{chart.name}">{escape(chart.title)}</strong>'
+        f"<strong data-word>{escape(chart.title)}</strong>"
         f'<span class="fi-chart-keys">{signs}</span></div>'
         f'<span class="fi-chart-keys">{keys}</span></figcaption>'
         f'<div data-chart="{chart.name}"></div></figure>'
@@ -129,40 +130,37 @@ def _chart_key(key: Key) -> str:
         if key.style == "mark"
         else f'<i style="border-top-color: {key.color}; border-top-style: {key.style}"></i>'
     )
-    return f"<span>{sign}{escape(key.name)}{value}</span>"
+    return f"<span>{sign}<span data-word>{escape(key.name)}</span>{value}</span>"
 
 
-def _panel(name: str, title: str, body: str) -> str:
-    return (
-        f'<section class="fi-chart fi-panel"><h3 data-word="panel_{name}">{escape(title)}</h3>'
-        f"{body}</section>"
-    )
+def _panel(title: str, body: str) -> str:
+    return f'<section class="fi-chart fi-panel"><h2 data-word>{escape(title)}</h2>{body}</section>'
 
 
 def _acceptance() -> str:
     """Bars for each verifier; the script fills them and says them in words to a screen reader."""
     rows = "".join(
-        f'<div class="fi-bar-row"><span class="fi-bar-name">{role}</span>'
+        f'<div class="fi-bar-row"><span class="fi-bar-name" data-word>{role}</span>'
         f'<div class="fi-bars" data-bars="{role}" role="img" '
         f'aria-label="{role}: nothing tested yet"></div></div>'
         for role in STAGE_ROLES
     )
-    return _panel("acceptance", "Acceptance by position", rows)
+    return _panel("Acceptance by position, %", rows)
 
 
 def _costs() -> str:
     rows = "".join(_figure(name, label) for name, label in COST_LABELS.items())
-    return _panel("costs", "Predicted and achieved", f'<dl class="fi-rows">{rows}</dl>')
+    return _panel("Predicted and achieved", f'<dl class="fi-rows">{rows}</dl>')
 
 
 def _models() -> str:
     rows = "".join(
-        f'<div><dt>{role}</dt><dd><span data-text="model.{role}">{NOTHING}</span>'
+        f'<div><dt data-word>{role}</dt><dd><span data-text="model.{role}">{NOTHING}</span>'
         f'<small data-text="decoder.{role}">{NOTHING}</small></dd></div>'
         for role in ROLE_ORDER
     )
     where = (
-        f'<div><dt>numbers</dt><dd><span data-text="dtype">{NOTHING}</span>'
+        f'<div><dt data-word>numbers</dt><dd><span data-text="dtype">{NOTHING}</span>'
         f'<small data-text="device">{NOTHING}</small></dd></div>'
     )
-    return _panel("models", "Models", f'<dl class="fi-rows fi-models">{rows}{where}</dl>')
+    return _panel("Models", f'<dl class="fi-rows fi-models">{rows}{where}</dl>')

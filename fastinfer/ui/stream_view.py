@@ -14,12 +14,14 @@ import gradio as gr
 
 from fastinfer.ui.charts import Chart
 from fastinfer.ui.skeleton import skeleton
-from fastinfer.ui.words import CHINESE, CHINESE_LOCALES
+from fastinfer.ui.words import view_words
 
 ASSETS = Path(__file__).resolve().parents[2] / "assets"
 STYLES = (ASSETS / "origins.css", ASSETS / "style.css")
 # One script in parts, in the order in which they build on each other.
-SCRIPTS = ("live_charts.js", "token_tips.js", "run_files.js", "stream_view.js")
+SCRIPTS = (
+    "words.js", "plots.js", "live_charts.js", "token_tips.js", "run_files.js", "stream_view.js",
+)  # fmt: skip
 
 
 def plotly_js() -> Path:
@@ -44,7 +46,7 @@ def stream_view(charts: Iterable[Chart], elem_id: str) -> gr.HTML:
         apply_default_css=False,
         head=f'<script src="/gradio_api/file={plotly_js()}"></script>',
         charts=[chart.to_mapping() for chart in charts],
-        words=dict.fromkeys(CHINESE_LOCALES, CHINESE),
+        words=view_words(),
         replay=replay_template(),
     )
 

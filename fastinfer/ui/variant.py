@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import gradio as gr
 from gradio.components import Component
+from gradio.i18n import I18nData
 
 from fastinfer.config import DEFAULT_RATIO, PRESS_NAMES, ConfigError
 from fastinfer.evaluation.names import METHODS
 from fastinfer.events import Role
+from fastinfer.ui.roles import RoleField
+from fastinfer.ui.words import field_words, word
 
 # The benchmark's names of methods, as the page writes them.
 KINDS: Mapping[str, str] = {
@@ -22,6 +25,7 @@ KINDS: Mapping[str, str] = {
     "cascade": "Cascade",
 }
 NO_PRESS = "none"
+USUAL = ("speculative", "prompt-lookup")  # what a form opens with, where the models allow it
 NUM_FIELDS = 5
 
 
@@ -33,14 +37,15 @@ class Variant:
     options: dict[str, Any]
 
 
-def kinds_for(roles: Collection[Role], *, drafting: bool = False) -> dict[str, str]:
-    """The methods that these models allow; `drafting`: those that verify something."""
+def kinds_for(roles: Collection[Role]) -> list[str]:
+    """The methods that models of these roles allow."""
     needs = {"speculative": Role.DRAFT, "cascade": Role.INTERMEDIATE}
-    return {
-        kind: name
-        for kind, name in KINDS.items()
-        if needs.get(kind, Role.TARGET) in roles and not (drafting and kind == "autoregressive")
-    }
+    return [kind for kind in KINDS if needs.get(kind, Role.TARGET) in roles]
+
+
+def drafting_kinds(roles: Collection[Role]) -> list[str]:
+    """Those of them that verify something."""
+    return [kind for kind in kinds_for(roles) if kind != "autoregressive"]
 
 
 def read_variant(
@@ -79,31 +84,65 @@ def _value(text: str) -> Any:
         return text
 
 
+@dataclass(frozen=True, kw_only=True)
+class VariantFields:
+    """The fields of one configuration."""
+
+    inputs: tuple[Component, ...]  # their values are what `read_variant` takes, in order
+    following: tuple[RoleField, ...]  # those that depend on the models
+
+
 def variant_fields(
-    name: str, roles: Collection[Role], kinds: Mapping[str, str], value: str
-) -> list[Component]:
-    """Build the fields; their values are what `read_variant` takes, in order."""
-    on = [role.value for role in (Role.DRAFT, Role.INTERMEDIATE, Role.TARGET) if role in roles]
+    name: str,
+    roles: set[Role],
+    kinds: Callable[[set[Role]], Sequence[str]],
+    *,
+    value: str | None = None,
+    label: str = "kind",
+) -> VariantFields:
+    """Build the fields in the current column; `kinds` says which methods models of some roles
+    allow, `value` is the one to open with, `label` the key of the first field's words."""
+
+    def methods(roles: set[Role]) -> list[tuple[I18nData, str]]:
+        return [(word(f"choice_kind_{key}"), key) for key in kinds(roles)]
+
+    offered = [key for _, key in methods(roles)]
+    opening = value or next(each for each in USUAL if each in offered)
     kind = gr.Dropdown(
-        [(label, key) for key, label in kinds.items()], value=value, label="Method",
-        elem_id=f"{name}-method",
+        methods(roles), value=opening, **field_words(label), elem_id=f"{name}-method"
     )  # fmt: skip
+    press = gr.Dropdown(
+        [NO_PRESS, *PRESS_NAMES],
+        value=NO_PRESS,
+        **field_words("kind_press"),
+        elem_id=f"{name}-press",
+    )
     with gr.Row():
-        press = gr.Dropdown(
-            [NO_PRESS, *PRESS_NAMES], value=NO_PRESS, label="Press", min_width=90,
-            elem_id=f"{name}-press",
-        )  # fmt: skip
         press_on = gr.Dropdown(
-            on, value=on[0], label="on the", min_width=90, elem_id=f"{name}-press-on"
-        )
+            acting(roles), value=acting(roles)[0][1], **field_words("kind_press_on"), min_width=110,
+            elem_id=f"{name}-press-on",
+        )  # fmt: skip
         ratio = gr.Number(
-            DEFAULT_RATIO, label="removes", step=0.05, min_width=80, elem_id=f"{name}-ratio"
-        )
+            DEFAULT_RATIO, **field_words("kind_ratio"), step=0.05, min_width=110,
+            elem_id=f"{name}-ratio",
+        )  # fmt: skip
     more = gr.Textbox(
-        "", label="Other options", placeholder="gamma_policy = constant", lines=1, max_lines=4,
-        info="One a line, by their names on the command line.", elem_id=f"{name}-more",
+        "", **field_words("kind_more"), placeholder="gamma_policy = constant", lines=1, max_lines=4,
+        elem_id=f"{name}-more",
     )  # fmt: skip
-    return [kind, press, press_on, ratio, more]
+    return VariantFields(
+        inputs=(kind, press, press_on, ratio, more),
+        following=(
+            RoleField(field=kind, choices=methods, preferred=USUAL),
+            RoleField(field=press_on, choices=acting),
+        ),
+    )
+
+
+def acting(roles: set[Role]) -> list[tuple[str, str]]:
+    """The models that a press can act on, the smallest first."""
+    order = (Role.DRAFT, Role.INTERMEDIATE, Role.TARGET)
+    return [(role.value, role.value) for role in order if role in roles]
 
 
 def whole(value: Any) -> Any:

@@ -1,20 +1,27 @@
-"""The page's fixed words in English and Chinese. Pure data, and how gradio and the view get it.
+"""The page's words in English and Chinese, and how gradio and the views get them.
 
-Gradio translates `label`, `info`, `placeholder` and a button's `value` in the browser (`gr.I18n`,
-6.31); choices of a radio or a dropdown it doesn't. The view's own words travel as a table that its
-script looks up by the same rule. What a run says while it lasts is English in both.
+Gradio translates `label`, `info`, `placeholder`, a button's `value` and the words of choices in
+the browser (`gr.I18n`, 6.31). What the views say is in assets/chinese.json by the English: single
+words, and sentences with holes. A view's script looks a text up whole, then as a sentence whose
+holes `{}` take anything, which is looked up in its turn; the Chinese puts them back by number. What
+has no entry stays English. No text of a model or a person is looked up.
 """
 
 from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
 
 import gradio as gr
 from gradio.i18n import I18nData
 
 from fastinfer.ui import labels
 
+VIEW_WORDS = Path(__file__).resolve().parents[2] / "assets" / "chinese.json"
 CHINESE_LOCALES = ("zh-CN", "zh-TW")  # the names that gradio knows
 
-# Chinese by key: the form's names and help, groups, then the view.
+# Chinese by key: the form's names and help, then buttons, groups and tabs.
 CHINESE: dict[str, str] = {
     "fi_prompt": "提示",
     "fi_prompt_help": "模型续写提示,不回答它。",
@@ -80,35 +87,62 @@ CHINESE: dict[str, str] = {
     "fi_group_examples": "示例",
     "fi_group_generate": "生成",
     "fi_group_stop_run": "停止",
-    "fi_origin_draft": "草稿",
-    "fi_origin_intermediate": "中间层",
-    "fi_origin_resampled": "重采样",
-    "fi_origin_bonus": "奖励",
-    "fi_origin_target": "目标",
-    "fi_figure_ttft": "首词元",
-    "fi_figure_tpot": "每词元",
-    "fi_figure_speed": "速度",
-    "fi_figure_speedup": "对比基线",
-    "fi_figure_length": "每次目标前向的词元数",
-    "fi_figure_accepted.intermediate": "中间层接受率",
-    "fi_figure_accepted.target": "目标接受率",
-    "fi_figure_drafting": "起草耗时占比",
-    "fi_figure_c": "草稿词元成本 (c)",
-    "fi_figure_predicted": "预测加速",
-    "fi_figure_achieved": "实际加速",
-    "fi_figure_kept": "保留的缓存",
-    "fi_figure_shadow.kl": "与完整缓存的 KL",
-    "fi_figure_shadow.top1": "最可能词元一致",
-    "fi_chart_gamma": "每轮起草长度 γ",
-    "fi_chart_cache": "KV 缓存",
-    "fi_chart_tpot": "每词元时间",
-    "fi_panel_acceptance": "按块内位置的接受率",
-    "fi_panel_costs": "预测与实测",
-    "fi_panel_models": "模型",
-    "fi_tool_refused": "被拒草稿",
-    "fi_tool_spaces": "空白符",
-    "fi_tool_link": "复制链接",
-    "fi_placeholder": "文本显示在这里,每个词元按来源着色。",
+    "fi_compare_rule": "接受规则",
+    "fi_compare_rule_help": "coupled:任何温度下各列文本都相同。",
+    "fi_kind": "方法",
+    "fi_kind_b": "B:方法",
+    "fi_kind_b_help": "A 是基线:仅目标模型。",
+    "fi_kind_c": "C:方法",
+    "fi_kind_press": "压缩方法",
+    "fi_kind_press_help": "让一个模型使用更小的 KV 缓存。",
+    "fi_kind_press_on": "作用于",
+    "fi_kind_ratio": "移除比例",
+    "fi_kind_more": "其他选项",
+    "fi_kind_more_help": "每行一个,用命令行中的名称。",
+    "fi_draws": "抽样次数",
+    "fi_wrong": "使用错误规则",
+    "fi_wrong_help": "拒绝之后从目标分布抽样,而不是从残差分布抽样。",
+    "fi_presses": "压缩方法",
+    "fi_ratios": "从缓存移除的比例",
+    "fi_file": "其他文本(.txt 或 .md)",
+    "fi_window": "窗口",
+    "fi_window_help": "词元。",
+    "fi_windows": "窗口数",
+    "fi_windows_help": "至多。",
+    "fi_every": "压缩间隔",
+    "fi_every_help": "词元。",
+    "fi_methods": "方法",
+    "fi_prompts": "提示",
+    "fi_lead": "提示词元数",
+    "fi_lead_help": "至多。",
+    "fi_exactly": "新词元数",
+    "fi_exactly_help": "恰好。",
+    "fi_repeats": "重复次数",
+    "fi_bench_more": "其他选项",
+    "fi_bench_more_help": "每行一个,用于所有方法,用命令行中的名称。",
+    "fi_preset": "预设",
+    "fi_preset_help": "本机没有时会下载。",
+    "fi_choice_method_autoregressive": "自回归:仅目标模型",
+    "fi_choice_method_speculative": "推测解码:草稿,然后目标",
+    "fi_choice_method_cascade": "级联:草稿、中间层、目标",
+    "fi_choice_kind_autoregressive": "自回归",
+    "fi_choice_kind_speculative": "推测解码",
+    "fi_choice_kind_prompt-lookup": "提示查找",
+    "fi_choice_kind_cascade": "级联",
+    "fi_choice_kind_none": "无第三列",
+    "fi_group_third": "C:第三列",
+    "fi_group_compare": "比较",
+    "fi_group_again": "再来 ×5",
+    "fi_group_prove": "验证",
+    "fi_group_measure": "测量",
+    "fi_group_load": "加载",
+    "fi_group_tab_generate": "生成",
+    "fi_group_tab_compare": "比较",
+    "fi_group_tab_proof": "验证",
+    "fi_group_tab_quality": "质量",
+    "fi_group_tab_benchmark": "基准测试",
+    "fi_group_tab_models": "模型",
+    "fi_group_intro": "小模型先猜,大模型检验,文本仍服从大模型的分布。",
 }
 
 
@@ -117,12 +151,26 @@ def word(key: str) -> I18nData:
     return I18nData(f"fi_{key}")
 
 
+def field_words(key: str) -> dict[str, Any]:
+    """A widget's label and help by the field's key."""
+    label = (labels.FIELD_WORDS | labels.TAB_WORDS)[key]
+    return {"label": word(key), "info": word(f"{key}_help") if label.help else None}
+
+
 def english() -> dict[str, str]:
     """Every key of the form's words in English."""
     words: dict[str, str] = {}
-    for name, label in labels.FIELD_WORDS.items():
-        words |= {f"fi_{name}": label.name, f"fi_{name}_help": label.help}
+    for name, label in (labels.FIELD_WORDS | labels.TAB_WORDS).items():
+        words[f"fi_{name}"] = label.name
+        if label.help:
+            words[f"fi_{name}_help"] = label.help
+    words |= {f"fi_choice_{name}": text for name, text in labels.CHOICES.items()}
     return words | {f"fi_group_{name}": text for name, text in labels.GROUPS.items()}
+
+
+def view_words() -> dict[str, Any]:
+    """What a view's script needs to speak Chinese, JSON-ready."""
+    return {"locales": CHINESE_LOCALES, **json.loads(VIEW_WORDS.read_text(encoding="utf-8"))}
 
 
 def translations() -> gr.I18n:

@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from fastinfer.argv import add_options, names_in, number, whole
-from fastinfer.config import DTYPES, GAMMA_POLICIES, ConfigError, DecodeConfig
+from fastinfer.config import DTYPES, GAMMA_POLICIES, POSITIONS, ConfigError, DecodeConfig
+from fastinfer.evaluation.fused import FORM, names_of_methods, options_for, own_options
 from fastinfer.evaluation.names import METHODS, PEERS
 from fastinfer.events import Role
 
@@ -42,12 +43,18 @@ class BenchChoice:
 
 def bench_choice(args: argparse.Namespace) -> BenchChoice:
     """What argv asks for; raises `ConfigError`."""
-    methods = names_in("methods", args.methods, METHODS)
+    methods = names_of_methods(args.methods)
     if not methods:
         raise ConfigError("methods", f"must name at least one of {', '.join(METHODS)}")
     options = {
         name: number(given) for name in _DRAFTING if (given := getattr(args, name)) is not None
     }
+    if any("press" in own_options(name) for name in methods):
+        options |= {
+            "press_interval": whole("press_interval", args.press_interval, 0) or None,
+            "press_positions": args.press_positions,
+            "press_sinks": number(args.press_sinks),
+        }
     choice = BenchChoice(
         preset=args.preset,
         overrides={role: name for role in Role if (name := getattr(args, role.value)) is not None},
@@ -70,9 +77,11 @@ def bench_choice(args: argparse.Namespace) -> BenchChoice:
 
 def _check(choice: BenchChoice) -> None:
     """Refuse before a model is loaded what the engine would refuse after."""
-    DecodeConfig.from_mapping(
-        {**choice.options, "temperature": choice.temperature, "seed": choice.seed}
-    )
+    for name in choice.methods:
+        options = options_for(name, choice.options)
+        DecodeConfig.from_mapping(
+            {**options, "temperature": choice.temperature, "seed": choice.seed}
+        )
     if choice.dtype not in DTYPES:
         raise ConfigError("dtype", f"must be one of {', '.join(DTYPES)}, not {choice.dtype!r}")
     if choice.overrides.get(Role.DRAFT) == "prompt-lookup":
@@ -99,7 +108,13 @@ def add_command(new: Callable[..., argparse.ArgumentParser]) -> None:
 def _add_bench(parser: argparse.ArgumentParser) -> None:
     add_options(
         parser.add_argument_group("what runs (names, with commas between)"),
-        ("--methods", "NAMES", "autoregressive,speculative,cascade", f"of {', '.join(METHODS)}"),
+        (
+            "--methods",
+            "NAMES",
+            "autoregressive,speculative,cascade",
+            f"of {', '.join(METHODS)}; with a gamma policy or a press as {FORM}, such as "
+            "speculative+aimd or speculative+streaming@0.5:target",
+        ),
         ("--peers", "NAMES", "", f"of {', '.join(PEERS)}"),
         ("--prompts", "FROM", "examples", "examples, a text file, or a folder of .txt files"),
         ("--prompt-tokens", "N", "128", "the first N tokens of each prompt"),
@@ -128,4 +143,10 @@ def _add_bench(parser: argparse.ArgumentParser) -> None:
         ("--gamma-threshold", "P", None, "of the policy confidence"),
         ("--inner-gamma", "N", None, "cascade: tokens that the intermediate verifies at once"),
         ("--rounds", "N", None, "cascade: most inner rounds in one of the target's"),
+    )
+    add_options(
+        parser.add_argument_group("presses (of the methods that name one)"),
+        ("--press-interval", "N", "64", "act again every N tokens; 0: after the prompt only"),
+        ("--press-positions", "POSITIONS", "original", ", ".join(POSITIONS)),
+        ("--press-sinks", "N", "4", "so many first entries always stay"),
     )

@@ -131,12 +131,12 @@ def _run(args: argparse.Namespace, load: Load) -> int:
 def generate(args: argparse.Namespace, load: Load) -> int:
     """Continue one prompt. What needs no model is checked before one is loaded."""
     choice = model_choice(args)
-    config = decode_config(args)
+    decode_config(args)
     prompt = read_prompt(args)
     chat = messages(args, prompt)
     engine = load(choice)
-    if args.model_defaults:
-        config = decode_config(args, engine.info.defaults)
+    sampling = engine.info.defaults if args.model_defaults else {}
+    config = decode_config(args, {**sampling, **engine.info.drafting})
     asked = prompt if chat is None else engine.chat_prompt(chat)
     engine.check(asked, config)
     with closing(engine.stream(asked, config)) as events:

@@ -21,3 +21,8 @@ class EngineInfo:
     chat: bool = False  # whether `chat_prompt` works: the target has a chat template
     # Options with which the target's authors sample from it: shown, and used where one asks for it.
     defaults: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def drafting(self) -> dict[str, Any]:
+        """Who drafts where a request does not say: without a draft model, the text itself."""
+        return {} if Role.DRAFT in self.models else {"draft": "prompt-lookup"}

@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from fastinfer.argv import add_options, names_in, number, whole
-from fastinfer.config import DTYPES, POSITIONS, PRESS_NAMES, ConfigError, DecodeConfig
+from fastinfer.config import (
+    DTYPES,
+    POSITIONS,
+    PRESS_NAMES,
+    UNEVEN_PRESSES,
+    ConfigError,
+    DecodeConfig,
+)
 from fastinfer.evaluation.names import CORPORA, UNCOMPRESSED
 from fastinfer.events import Role
 
@@ -82,7 +89,7 @@ def _variants(
     args: argparse.Namespace, role: Role, interval: int | None
 ) -> dict[str, DecodeConfig]:
     """The uncompressed cache, then each press at each size."""
-    known = PRESS_NAMES if args.grid else ()
+    known = _all_presses(args.press_positions) if args.grid else ()
     presses = known if args.press is None else names_in("press", args.press, PRESS_NAMES)
     sizes = _sizes(args)
     if (args.compression_ratio or args.max_cache_tokens) and not presses:
@@ -102,6 +109,12 @@ def _variants(
                 }
             )
     return variants
+
+
+def _all_presses(positions: str) -> tuple[str, ...]:
+    """Every press that can have these positions."""
+    uneven = UNEVEN_PRESSES if positions == "in_cache" else ()
+    return tuple(press for press in PRESS_NAMES if press not in uneven)
 
 
 def _sizes(args: argparse.Namespace) -> dict[str, dict[str, Any]]:

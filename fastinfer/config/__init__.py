@@ -9,6 +9,7 @@ from fastinfer.config.compression import (
     PRESS_NAMES,
     PRESS_ROLES,
     SELF_COMPRESSION,
+    UNEVEN_PRESSES,
     CompressionConfig,
     Positions,
     PressName,
@@ -44,7 +45,7 @@ __all__ = [
     "DEFAULT_FLOORS", "DEFAULT_RATIO", "DRAFT_KINDS", "DTYPES", "FLAT_FIELDS", "GAMMA_POLICIES",
     "INTERMEDIATE_KINDS", "MAX_GAMMA", "MAX_LOGPROBS", "MAX_SEED", "MAX_STOPS", "METHODS",
     "POSITIONS", "PRESS_NAMES", "PRESS_ROLES", "RULES", "RULE_ALIASES", "SELF_COMPRESSION",
-    "CompressionConfig", "ConfigError", "DecodeConfig", "DraftKind", "Dtype", "GammaConfig",
-    "GammaPolicy", "IntermediateKind", "Method", "Positions", "PressName", "PressRole", "Rule",
-    "SamplingConfig",
+    "UNEVEN_PRESSES", "CompressionConfig", "ConfigError", "DecodeConfig", "DraftKind", "Dtype",
+    "GammaConfig", "GammaPolicy", "IntermediateKind", "Method", "Positions", "PressName",
+    "PressRole", "Rule", "SamplingConfig",
 ]  # fmt: skip

@@ -21,6 +21,9 @@ POSITIONS: tuple[str, ...] = get_args(Positions)
 
 DEFAULT_RATIO = 0.5
 
+# Layers hold different numbers of entries, so no place in the cache is the next token's in all.
+UNEVEN_PRESSES = ("pyramid",)
+
 # Field of `CompressionConfig` -> its flat name.
 PRESS_FIELDS = {
     "press": "press",
@@ -76,10 +79,11 @@ class CompressionConfig:
             check_choice("press_on", role, PRESS_ROLES)
         check_choice("press_positions", self.positions, POSITIONS)
         check_integer("press_sinks", self.num_sinks, 0)
-        if self.press == "pyramid" and self.positions == "in_cache":
+        if self.press in UNEVEN_PRESSES and self.positions == "in_cache":
             raise ConfigError(
                 "press_positions",
-                "must be original with pyramid, whose layers hold different numbers of entries",
+                f"must be original with {self.press}, whose layers hold different numbers of "
+                "entries",
             )
 
     @property

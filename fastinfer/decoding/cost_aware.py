@@ -44,6 +44,7 @@ class Calibration:
         # A guess to start from, which fades like everything that was seen.
         self._all_tested = PRIOR_WEIGHT
         self._all_accepted = PRIOR_WEIGHT * PRIOR_ACCEPTANCE
+        self._estimates: list[float] = []  # by bin, made when first asked for after a change
 
     def add(self, confidences: Sequence[float], num_accepted: int) -> None:
         """One verified block: its tokens up to and with the first refused one were tested."""
@@ -55,6 +56,7 @@ class Calibration:
         for i, confidence in enumerate(tested):
             self._tested[_bin(confidence)] += 1.0
             self._accepted[_bin(confidence)] += float(i < num_accepted)
+        self._estimates = []
 
     def mean(self) -> float:
         """Acceptance whatever the confidence."""
@@ -62,8 +64,13 @@ class Calibration:
 
     def estimate(self, confidence: float) -> float:
         """Acceptance at this confidence, leaning on the mean where little was seen."""
-        at = _bin(confidence)
-        return (self._accepted[at] + self.mean() * PRIOR_WEIGHT) / (self._tested[at] + PRIOR_WEIGHT)
+        if not self._estimates:
+            lean = self.mean() * PRIOR_WEIGHT
+            self._estimates = [
+                (accepted + lean) / (tested + PRIOR_WEIGHT)
+                for accepted, tested in zip(self._accepted, self._tested, strict=True)
+            ]
+        return self._estimates[_bin(confidence)]
 
 
 def _bin(confidence: float) -> int:
@@ -132,6 +139,7 @@ class CostAwareGamma:
         self._draft_time = RunningTime()  # per drafted token
         self._drafted_rounds = 0
         self._tokens, self._ms = 0.0, 0.0  # of drafted rounds, fading
+        self._least: dict[int, float] = {}  # by tokens drafted, see `_least_chance`
         self._plain_rounds = 0  # since the last drafted one
         self._probe_after = FIRST_PROBE
 
@@ -155,15 +163,21 @@ class CostAwareGamma:
             return count < self.initial
         if count == 0:
             return True  # `gamma` has decided that this round drafts
-        reached = math.prod(self.acceptance.estimate(c) for c in confidences)
+        reached = math.prod(map(self.acceptance.estimate, confidences))
+        if count not in self._least:
+            self._least[count] = self._least_chance(count)
+        return reached > self._least[count]
+
+    def _least_chance(self, count: int) -> float:
+        """The chance to be reached from which token `count` + 1 is worth its price."""
         extra = self.verify.at(count + 1) - self.verify.at(count)
-        return reached * self.acceptance.mean() > self._rate() * (
-            self._draft_time.ms + max(0.0, extra)
-        )
+        price = self._rate() * (self._draft_time.ms + max(0.0, extra))
+        return price / self.acceptance.mean()
 
     def update(self, outcome: Outcome) -> None:
         """Learn acceptance, costs and the rate from a round."""
         n = outcome.num_drafted
+        self._least.clear()
         self.verify.add(n, outcome.verify_ms)
         if n == 0:
             self._plain_rounds += 1

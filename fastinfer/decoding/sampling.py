@@ -116,10 +116,15 @@ def _filter(logits: Tensor, c: SamplingConfig) -> Tensor:
 
 def _greedy(logits: Tensor) -> Tensor:
     """One-hot laws of the largest logits. Only those leave the device."""
-    best, tokens = logits.max(-1)
+    if logits.device.type == "cpu":  # numpy has found it before torch has begun
+        scores = logits.numpy()
+        tokens = scores.argmax(-1).tolist()
+        best = [float(scores[row, token]) for row, token in enumerate(tokens)]
+    else:
+        best, tokens = (each.tolist() for each in logits.max(-1))
     laws = torch.zeros(logits.shape)
     probs = laws.numpy()
-    for row, (value, token) in enumerate(zip(best.tolist(), tokens.tolist(), strict=True)):
+    for row, (value, token) in enumerate(zip(best, tokens, strict=True)):
         probs[row, token] = 1.0
         if not math.isfinite(value):
             probs[row] = math.nan

@@ -17,6 +17,7 @@ can be exactly 0 and a token of target probability 0 must never pass.
 from __future__ import annotations
 
 import bisect
+import functools
 import itertools
 import math
 import random
@@ -84,14 +85,22 @@ def drafted_probs(laws: Tensor, draft: Draft) -> tuple[list[float], list[float]]
 def token_at(law: Tensor, uniform: float) -> int:
     """Inverse of the cumulative law [vocab] at `uniform` in [0, 1): never a token of probability 0.
 
-    Sums of blocks first, then one block: a whole cumulative sum takes several times as long.
+    Sums of blocks first, then one block: a whole cumulative sum takes longer.
     """
     probs = law.numpy()
-    sums = np.add.reduceat(probs, range(0, len(probs), DRAW_BLOCK), dtype=np.float64)
+    top = int(probs.argmax())
+    if probs[top] == 1.0:  # a certain law, as every greedy one is
+        return top
+    sums = np.add.reduceat(probs, _block_starts(len(probs)), dtype=np.float64)
     block, inside = _find(sums.tolist(), uniform)
     start = block * DRAW_BLOCK
     token, _ = _find(probs[start : start + DRAW_BLOCK].tolist(), inside)
     return start + token
+
+
+@functools.lru_cache(maxsize=8)
+def _block_starts(vocab: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
+    return np.arange(0, vocab, DRAW_BLOCK)
 
 
 def _find(weights: list[float], uniform: float) -> tuple[int, float]:

@@ -163,7 +163,7 @@ def _summary(
         result |= _against(plan, measured, baseline)
     stats = [m.stats for m in measured if m.stats is not None]
     if stats:
-        result |= speculation(stats)
+        result |= speculation(stats) | held(stats)
     if stats and baseline is not None:
         result |= costs(stats, statistics.median(b.tpot_ms for b in baseline))
     result["runs"] = [
@@ -215,6 +215,20 @@ def speculation(stats: Sequence[RunStats]) -> dict[str, Any]:
         "mean_accepted_length": tokens / passes if passes else None,
         "stages": {role.value: counts.to_mapping() for role, counts in stages.items()},
         "draft_share": _share(stats),
+    }
+
+
+def held(stats: Sequence[RunStats]) -> dict[str, Any]:
+    """Whether the law of the output is the target's, and the bytes of KV entries at a run's end."""
+    last = [run.cache_bytes for run in stats]
+    return {
+        "lossless": all(run.started is None or run.started.lossless for run in stats),
+        "kv_bytes": {
+            role.value: statistics.median(each[role] for each in last if role in each)
+            for role in Role
+            if any(role in each for each in last)
+        },
+        "compress_ms": statistics.median(run.compress_ms for run in stats),
     }
 
 

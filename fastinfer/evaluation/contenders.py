@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from fastinfer.config import ConfigError, DecodeConfig
 from fastinfer.engine import Engine
-from fastinfer.evaluation.names import METHODS
+from fastinfer.evaluation.fused import options_for
 from fastinfer.metrics import RunStats
 
 
@@ -89,7 +89,7 @@ def our_contenders(
     """
     made: list[Contender] = []
     for name in methods:
-        contender = Ours(name, engine, {**options, **METHODS[name]})
+        contender = Ours(name, engine, options_for(name, options))
         for task in tasks:
             engine.check(task.prompt_ids, contender.config(task))
             needed = len(task.prompt_ids) + task.max_new_tokens

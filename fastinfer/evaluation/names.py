@@ -13,7 +13,9 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "autoregressive-uncached": {"method": "autoregressive", "use_cache": False},
     "speculative": {"method": "speculative"},
     "prompt-lookup": {"method": "speculative", "draft": "prompt-lookup"},
+    "self": {"method": "speculative", "draft": "self"},
     "cascade": {"method": "cascade"},
+    "cascade-self": {"method": "cascade", "intermediate": "self"},
 }
 
 # What people use today -> the package that it needs, where that is not one of ours.

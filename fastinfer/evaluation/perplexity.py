@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -60,13 +60,39 @@ def measure(
 
 def window_loss(model: LanguageModel, window: Window, interval: int | None) -> WindowLoss:
     """Feed one window: the first part as a prompt, the rest as committed tokens."""
-    ids = window.ids
+    nats = live = 0.0
+    for losses, cache_bytes in _blocks(model, window.ids, window.first, interval):
+        nats += float(losses.sum())
+        live += len(losses) * cache_bytes
+    tokens = len(window.ids) - window.first
+    return WindowLoss(
+        nats=nats, num_tokens=tokens, num_bytes=window.num_bytes, live_bytes=live / tokens
+    )
+
+
+def token_nats(
+    model: LanguageModel, ids: Sequence[int], first: int, interval: int | None
+) -> list[float]:
+    """The loss of each of `ids[first:]`, one by one, after `ids[:first]` as a prompt.
+
+    Raises as `measure` does.
+    """
+    return [
+        value for losses, _ in _blocks(model, ids, first, interval) for value in losses.tolist()
+    ]
+
+
+def _blocks(
+    model: LanguageModel, ids: Sequence[int], first: int, interval: int | None
+) -> Iterator[tuple[Tensor, float]]:
+    """The losses [n] of the tokens behind the first part, block by block, and the bytes that the
+    cache held for them on average.
+    """
     every = interval or sys.maxsize
-    _require(window.first <= model.context, model, ids)
-    logits = model.forward(ids[: window.first], 1)
-    nats = _nats(model, logits, ids[window.first : window.first + 1])
-    live = float(model.cache_bytes())  # summed over tokens
-    committed = start = window.first + 1
+    _require(first <= model.context, model, ids)
+    logits = model.forward(ids[:first], 1)
+    yield _nats(model, logits, ids[first : first + 1]), float(model.cache_bytes())
+    committed = start = first + 1
     model.maintain(ids[:committed])
     while committed < len(ids):
         # The cache covers all committed tokens but the last, which predicts the next one.
@@ -80,14 +106,10 @@ def window_loss(model: LanguageModel, window: Window, interval: int | None) -> W
         _require(count > 0, model, ids)
         before = model.cache_bytes()
         logits = model.forward(ids[: committed - 1 + count], count)
-        nats += _nats(model, logits, ids[committed : committed + count])
-        live += count * (before + model.cache_bytes()) / 2
+        losses = _nats(model, logits, ids[committed : committed + count])
+        yield losses, (before + model.cache_bytes()) / 2
         committed += count
         model.maintain(ids[:committed])
-    tokens = len(ids) - window.first
-    return WindowLoss(
-        nats=nats, num_tokens=tokens, num_bytes=window.num_bytes, live_bytes=live / tokens
-    )
 
 
 def _require(fits: bool, model: LanguageModel, ids: Sequence[int]) -> None:
@@ -104,13 +126,13 @@ def _nats(
     model: LanguageModel,
     logits: Tensor,  # [n, vocab] float32
     ids: Sequence[int],  # [n]
-) -> float:
-    """The sum of -log probability of `ids`, each under its row."""
+) -> Tensor:  # [n] float64
+    """-log probability of `ids`, each under its row."""
     if not bool(torch.isfinite(logits).all()):
         raise FloatingPointError(f"the {model.role.value} model's logits are not finite")
     wanted = torch.tensor(ids, device=logits.device)
     losses = torch.nn.functional.cross_entropy(logits.float(), wanted, reduction="none")
-    return float(losses.double().sum())
+    return losses.double()
 
 
 def summarise(losses: Sequence[WindowLoss]) -> dict[str, Any]:

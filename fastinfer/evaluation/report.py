@@ -12,7 +12,7 @@ from typing import Any
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
 
-from fastinfer.evaluation.names import METHODS
+from fastinfer.evaluation.names import PEERS
 from fastinfer.evaluation.page import page, write_picture
 from fastinfer.evaluation.table import drafting, remarks, rows, setting
 
@@ -76,7 +76,7 @@ def _bars(results: Mapping[str, Result], key: str) -> go.Bar:
     return go.Bar(
         x=list(results),
         y=medians,
-        marker_color=[OURS if name in METHODS else THEIRS for name in results],
+        marker_color=[THEIRS if name in PEERS else OURS for name in results],
         showlegend=False,
         error_y={
             "array": [spread["q3"] - spread["median"] for spread in spreads],

@@ -86,6 +86,9 @@ def remarks(document: Result) -> list[str]:
     ]
     if losers:
         lines.append(f"slower than plain decoding here: {', '.join(losers)}")
+    lossy = [name for name, result in names.items() if not result.get("lossless", True)]
+    if lossy:
+        lines.append(f"lossy, a press drops entries of the target's own cache: {', '.join(lossy)}")
     if document["plan"]["temperature"] == 0 and document["dtype"] != "float32":
         lines.append(
             "greedy texts are only sure to be equal in float32: other dtypes round differently in "
@@ -118,6 +121,11 @@ def _same_text(result: Result) -> str:
     return f"{result['greedy_equal_runs']}/{len(result['greedy_first_difference'])}"
 
 
+def _kv(result: Result) -> str:
+    held = result.get("kv_bytes")
+    return "-" if not held else f"{sum(held.values()) / 1e6:.1f}"
+
+
 def _memory(result: Result) -> str:
     value = result["memory_bytes"]
     return "-" if value is None else f"{value / 1e6:.1f}"
@@ -133,5 +141,6 @@ COLUMNS: tuple[tuple[str, Callable[[Result], str]], ...] = (
     ("accepted", _number("{:.2f}", "mean_accepted_length")),
     ("c", _number("{:.3f}", "c")),
     ("same text", _same_text),
+    ("KV MB", _kv),
     ("memory MB", _memory),
 )

@@ -40,7 +40,7 @@ def openai_router(service: Service) -> APIRouter:
         body = await service.body(request)
         engine = service.engine()
         model = _model(engine, body)
-        ask = completion_ask(body, service.config.max_new_tokens)
+        ask = completion_ask(body, service.config.max_new_tokens, engine.info.drafting)
         return await _answer(service, request, engine, ask, Answer(ask, model, chat=False))
 
     @router.post("/chat/completions", openapi_extra=CHAT)
@@ -54,7 +54,7 @@ def openai_router(service: Service) -> APIRouter:
             prompt = await service.runner.chat_prompt(engine, messages)
         except ConfigError as error:  # a base model, or a template that refuses these messages
             raise ApiError(400, error.message, field=error.field) from None
-        ask = chat_ask(prompt, body, service.config.max_new_tokens)
+        ask = chat_ask(prompt, body, service.config.max_new_tokens, engine.info.drafting)
         return await _answer(service, request, engine, ask, Answer(ask, model, chat=True))
 
     return router

@@ -11,7 +11,8 @@ import fastinfer
 from fastinfer.events import Event, Step, Token, to_json
 from fastinfer.http.errors import Json, plain_shape, route_class
 from fastinfer.http.metrics import CONTENT_TYPE
-from fastinfer.http.requests import plain_ask
+from fastinfer.http.requests import Ask, plain_ask
+from fastinfer.http.runner import ServedEngine
 from fastinfer.http.schemas import GENERATE, HEALTH, METRICS, PREDICT
 from fastinfer.http.service import Service
 from fastinfer.metrics import RunStats
@@ -21,6 +22,11 @@ def plain_router(service: Service) -> APIRouter:
     """The routes, bound to one service. All but /health ask for the key, where there is one."""
     router = APIRouter(route_class=route_class(service.metrics.count_request))
     guarded = [Depends(service.require_key)]
+
+    async def asked(request: Request) -> tuple[ServedEngine, Ask]:
+        body = await service.body(request)
+        engine = service.engine()
+        return engine, plain_ask(body, service.config.max_new_tokens, engine.info.drafting)
 
     @router.get("/health", openapi_extra=HEALTH)
     async def health() -> Response:
@@ -45,16 +51,16 @@ def plain_router(service: Service) -> APIRouter:
     @router.post("/predict", dependencies=guarded, openapi_extra=PREDICT)
     async def predict(request: Request) -> Response:
         """Continue a prompt: the text and the run's figures, at once."""
-        ask = plain_ask(await service.body(request), service.config.max_new_tokens)
+        engine, ask = await asked(request)
         prediction = Prediction()
-        await service.whole(request, service.engine(), ask, prediction.add)
+        await service.whole(request, engine, ask, prediction.add)
         return Json(prediction.to_mapping())
 
     @router.post("/generate", dependencies=guarded, openapi_extra=GENERATE)
     async def generate(request: Request) -> Response:
         """Continue a prompt: the engine's events as they come, each a server-sent event of JSON."""
-        ask = plain_ask(await service.body(request), service.config.max_new_tokens)
-        return await service.stream(request, service.engine(), ask, _as_json, plain_shape)
+        engine, ask = await asked(request)
+        return await service.stream(request, engine, ask, _as_json, plain_shape)
 
     return router
 

@@ -43,6 +43,7 @@ NEUTRAL: dict[str, tuple[Any, ...]] = {
     "verbosity": (),
     "web_search_options": (),
 }
+Options = Mapping[str, Any]
 BUDGETS = ("max_completion_tokens", "max_tokens", "max_new_tokens")
 
 
@@ -57,16 +58,19 @@ class Ask:
     logprobs: bool = False
 
 
-def plain_ask(body: Mapping[str, Any], most_tokens: int) -> Ask:
-    """`{"prompt": …}` and any option of `DecodeConfig.from_mapping` beside it."""
-    rest = dict(body)
+def plain_ask(body: Mapping[str, Any], most_tokens: int, usual: Options | None = None) -> Ask:
+    """`{"prompt": …}` and any option of `DecodeConfig.from_mapping` beside it.
+
+    `usual` holds options for where the body names none, here and below.
+    """
+    rest = _given(usual, body)
     prompt = _text("prompt", rest.pop("prompt", None))
     return Ask(prompt=prompt, config=_config(rest, most_tokens, DecodeConfig().max_new_tokens))
 
 
-def completion_ask(body: Mapping[str, Any], most_tokens: int) -> Ask:
+def completion_ask(body: Mapping[str, Any], most_tokens: int, usual: Options | None = None) -> Ask:
     """The body of OpenAI's completions, with our options beside theirs."""
-    rest = dict(body)
+    rest = _given(usual, body)
     prompt = _one_prompt(rest.pop("prompt", None))
     logprobs = rest.pop("logprobs", None)
     if logprobs is not None:
@@ -74,9 +78,15 @@ def completion_ask(body: Mapping[str, Any], most_tokens: int) -> Ask:
     return _openai_ask(prompt, rest, most_tokens, COMPLETION_TOKENS)
 
 
-def chat_ask(prompt: str | Sequence[int], body: Mapping[str, Any], most_tokens: int) -> Ask:
+def chat_ask(
+    prompt: str | Sequence[int],
+    body: Mapping[str, Any],
+    most_tokens: int,
+    usual: Options | None = None,
+) -> Ask:
     """The body of OpenAI's chat completions, whose messages have become `prompt`."""
-    rest = {name: value for name, value in body.items() if name != "messages"}
+    rest = _given(usual, body)
+    rest.pop("messages", None)
     wanted = _flag("logprobs", rest.pop("logprobs", None))
     top = rest.pop("top_logprobs", None)
     if top is not None and not wanted:
@@ -116,6 +126,11 @@ def _content(field: str, content: object) -> str:
             raise ConfigError(f"{field}[{index}]", "must be a part of type text; no other is known")
         texts.append(_text(f"{field}[{index}].text", part.get("text")))
     return "".join(texts)
+
+
+def _given(usual: Options | None, body: Mapping[str, Any]) -> dict[str, Any]:
+    """What the body says, null being nothing, over what is usual."""
+    return {**(usual or {}), **{n: value for n, value in body.items() if value is not None}}
 
 
 def _openai_ask(

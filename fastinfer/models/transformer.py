@@ -31,8 +31,12 @@ from fastinfer.models.kv_cache import StaticKVCache
 from fastinfer.models.layers import Layer, LayerBuilder
 from fastinfer.models.pressed_cache import PressedKVCache
 from fastinfer.models.rotary import RotaryTable
+from fastinfer.models.single_row import RowCache, SingleRowStep
 from fastinfer.models.weights import Checkpoint, FolderTensors, MappingTensors, TensorSource
 from fastinfer.presses.base import Press
+
+# So many tokens at once are read one by one, where there is a step for one.
+FEW_ROWS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,12 +113,15 @@ class TransformerDecoder:
         self.rotary = RotaryTable(arch.rotary, self.device, self.cache_dtype)
         self._hidden_dtype = builder.hidden_dtype
         self._embedding = builder.embedding()
-        self._head = builder.head()
+        self._head = builder.head(self._embedding)
+        self._single_row = builder.single_row(self.rotary)
         self._layers = [builder.layer(index) for index in range(arch.num_layers)]
         self._final_norm = builder.final_norm()
 
     def new_cache(self) -> StaticKVCache:
         """An empty cache for one request."""
+        if self._single_row is not None:
+            return self._single_row.new_cache()
         return StaticKVCache(
             num_layers=self.arch.num_layers,
             num_kv_heads=self.arch.num_kv_heads,
@@ -150,6 +157,8 @@ class TransformerDecoder:
         assert isinstance(cache, (StaticKVCache, PressedKVCache))
         count = len(token_ids)
         self.check_room(cache, count)
+        if count <= FEW_ROWS and self._single_row is not None and isinstance(cache, RowCache):
+            return self._row_by_row(self._single_row, token_ids, cache, num_logits)
         block = self._block(count, cache)
         views = cache.views(count)
         recorders = cache.queries.writers(count) if isinstance(cache, PressedKVCache) else None
@@ -163,6 +172,14 @@ class TransformerDecoder:
         logits = self.run(token_ids, block, slots, num_logits)
         cache.advance(count)
         return logits.float()
+
+    def _row_by_row(
+        self, step: SingleRowStep, token_ids: Tensor, cache: RowCache, num_logits: int
+    ) -> Tensor:
+        hidden = self._embedding.index_select(0, token_ids)
+        rows = [step.run(row, cache) for row in torch.split(hidden, 1)]
+        last = rows[-1] if num_logits == 1 else torch.cat(rows[-num_logits:])
+        return self._head(self._final_norm(last)).float()
 
     def check_room(self, cache: KVCache, count: int) -> None:
         """Raises ValueError where `count` more tokens would pass the end of the context."""
@@ -187,7 +204,7 @@ class TransformerDecoder:
                 hidden = layer.out(attended).add_(hidden)
                 hidden = layer.mlp_out(layer.mlp_in(layer.mlp_norm(hidden))).add_(hidden)
         last = hidden[len(token_ids) - num_logits :]
-        return self._head(self._final_norm(last).to(self.dtype))
+        return self._head(self._final_norm(last))
 
     def _attend(
         self,
@@ -238,13 +255,11 @@ class TransformerDecoder:
         slides = window is not None and entries + count > window
         if count == 1 and not slides:
             return None
-        total = entries + count
         # Entry j was token j: windows are not combined with dropped entries.
-        distance = torch.arange(entries, total, device=self.device)[:, None] - torch.arange(
-            total, device=self.device
-        )
-        hidden = distance < 0
+        future = torch.full((count, count), -torch.inf, dtype=self.cache_dtype, device=self.device)
+        mask = F.pad(future.triu_(1), (entries, 0))
         if slides and window is not None:
-            hidden |= distance >= window
-        mask = torch.zeros(count, total, dtype=self.cache_dtype, device=self.device)
-        return mask.masked_fill_(hidden, float("-inf"))
+            total = entries + count
+            steps = torch.arange(total, device=self.device)
+            mask.masked_fill_(steps[entries:, None] - steps >= window, -torch.inf)
+        return mask

@@ -12,6 +12,7 @@ from fastinfer.ui.compare_tab import compare_tab
 from fastinfer.ui.generate_tab import generate_tab
 from fastinfer.ui.models_tab import models_tab
 from fastinfer.ui.proof_tab import proof_tab
+from fastinfer.ui.public_api import public_api
 from fastinfer.ui.quality_tab import quality_tab
 from fastinfer.ui.roles import RoleField, follow
 from fastinfer.ui.run import TextEngine
@@ -24,6 +25,7 @@ def build_demo(engine: TextEngine, backstage: Backstage | None = None) -> gr.Blo
     analytics = os.environ.get("GRADIO_ANALYTICS_ENABLED") == "True"
     demo = gr.Blocks(title="fastinfer", analytics_enabled=analytics, fill_width=True)
     with demo:
+        public_api(engine)  # first: the name that it asks for is the name of private handlers too
         with gr.Row(elem_classes="fi-intro"):
             gr.Markdown("# fastinfer")
             gr.Markdown(word("group_intro"))

@@ -108,7 +108,7 @@ class FakeEngine:
             num_prompt_tokens=start,
             max_new_tokens=config.max_new_tokens,
             seed=FAKE_SEED if config.sampling.seed is None else config.sampling.seed,
-            models={role: self.info.models[role] for role in roles},
+            models={role: name for role, name in self.info.models.items() if role in roles},
             dtype="float32",
             device="cpu",
             lossless=config.lossless,

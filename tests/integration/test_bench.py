@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import shutil
@@ -133,6 +134,26 @@ def test_our_methods_give_the_same_text(
 ) -> None:
     (method,) = our_contenders(Engine(models), [name], {"gamma": 3}, [TASK])
     assert method.run(TASK).token_ids == ours
+
+
+def test_a_fused_method_is_lossless_but_on_the_target(
+    models: LoadedModels,
+) -> None:
+    long = dataclasses.replace(TASK, prompt_ids=tuple(range(5, 100)))
+    texts = {}
+    for press in ("", "+random@0.75:draft", "+random@0.75", "+random@0.75:draft/target"):
+        for method in ("autoregressive", "speculative+aimd"):
+            if method == "autoregressive" and "draft" in press:
+                continue  # it has no such model
+            contenders = our_contenders(
+                Engine(models), [method + press], {"press_interval": 8}, [long]
+            )
+            texts[method + press] = contenders[0].run(long).token_ids
+    assert texts["speculative+aimd+random@0.75:draft"] == texts["autoregressive"]
+    lossy = texts["autoregressive+random@0.75"]
+    assert lossy != texts["autoregressive"]
+    assert texts["speculative+aimd+random@0.75"] == lossy
+    assert texts["speculative+aimd+random@0.75:draft/target"] == lossy
 
 
 def test_what_does_not_fit_the_context_is_refused_before_a_run(models: LoadedModels) -> None:

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tiny import save_tiny
 
 from fastinfer import cli
 from fastinfer.engine import Engine, load
@@ -91,6 +92,25 @@ def test_a_cascade_streams_json_with_every_origin_of_a_speculated_token() -> Non
     first = events[0]["num_prompt_tokens"]
     assert [token["position"] for token in tokens] == list(range(first, first + 80))
     assert {token["origin"] for token in tokens} == {origin.value for origin in Origin}
+
+
+def test_places_in_the_cache_go_past_the_context(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The model reads 256 tokens at most, and writes 400."""
+    ends = {}
+    for positions in ("in_cache", "original"):
+        code = cli.main([
+            "generate", "--prompt", PROMPT, "--target", save_tiny(tmp_path, 1), "--json",
+            "--method", "autoregressive", "--max-new-tokens", "400", "--ignore-eos", "--seed", "1",
+            "--press", "streaming", "--press-positions", positions,
+            "--max-cache-tokens", "64", "--press-interval", "32",
+        ])  # fmt: skip
+        assert code == 0
+        ends[positions] = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert (ends["in_cache"]["reason"], ends["in_cache"]["num_tokens"]) == ("length", 400)
+    assert ends["original"]["reason"] == "context"
+    assert ends["original"]["num_tokens"] == 256 - len(PROMPT.encode())
 
 
 @pytest.mark.parametrize(

@@ -85,15 +85,15 @@ def test_many_moves_in_the_cache_add_up_to_one(decoders: dict[str, TransformerDe
     torch.testing.assert_close(logits[-len(last) :], last, **CLOSE)
 
 
-@pytest.mark.parametrize("press", PRESS_NAMES)
+@pytest.mark.parametrize(("press", "positions"), PRESSES_AND_POSITIONS)
 def test_a_later_token_never_moves_an_earlier_logit(
-    decoders: dict[str, TransformerDecoder], press: str
+    decoders: dict[str, TransformerDecoder], press: str, positions: str
 ) -> None:
     # The seed project's fused path let the target see the tokens that it judged.
     for family in FAMILIES:
         tokens = random_tokens(48)
         changed = [*tokens[:38], *random_tokens(10, seed=6)]
-        its_plan = plan(press, ratio=0.5, interval=7)
+        its_plan = plan(press, positions, ratio=0.5, interval=7)
         rows = [read(pressed(decoders[family], its_plan), t, 23) for t in (tokens, changed)]
         same = 38 - 23 + 1
         assert torch.equal(rows[0][:same], rows[1][:same])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import openai
 import pytest
 
 from fastinfer.config import DecodeConfig
@@ -22,6 +23,7 @@ from fastinfer.engine import Engine, load
 from fastinfer.http.app import build_api
 from fastinfer.http.line import Line
 from fastinfer.serve_options import ServeConfig
+from scripts.served import Served, serving
 from tests.browser.fake_engine import FakeEngine
 from tests.http_server import running, wait_until
 
@@ -203,24 +205,14 @@ def test_a_body_of_many_megabytes_is_refused_over_the_wire(engine: Engine) -> No
 
 
 @pytest.fixture
-def process() -> Iterator[tuple[subprocess.Popen[str], str]]:
+def process() -> Iterator[Served]:
     """`serve` on a free port, and its address."""
-    made = subprocess.Popen(
-        [sys.executable, "-m", "fastinfer", "serve", "--port", "0"],
-        cwd=ROOT, env={**os.environ, "FASTINFER_API_KEY": "k"}, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
-    try:
-        assert made.stderr is not None
-        ready = made.stderr.readline()
-        assert ready.startswith("fastinfer serves nano on http://127.0.0.1:"), ready
-        yield made, ready.split()[-1]
-    finally:
-        made.kill()
-        made.wait()
+    with serving(FASTINFER_API_KEY="k") as served:
+        yield served
 
 
-def test_serve_answers_and_ends_on_a_signal(process: tuple[subprocess.Popen[str], str]) -> None:
-    made, url = process
+def test_serve_answers_and_ends_on_a_signal(process: Served) -> None:
+    made, url = process.process, process.url
     assert httpx.get(f"{url}/health").json()["preset"] == "nano"
     body = {"prompt": PROMPT, "max_new_tokens": 4}
     assert httpx.post(f"{url}/predict", json=body).status_code == 401
@@ -230,6 +222,34 @@ def test_serve_answers_and_ends_on_a_signal(process: tuple[subprocess.Popen[str]
     made.send_signal(signal.SIGINT)
     assert made.wait(timeout=30) == 130
     assert made.stderr is not None and "Traceback" not in made.stderr.read()
+
+
+def test_serve_answers_openais_client(process: Served) -> None:
+    asked = {"model": "nano", "prompt": PROMPT, "max_tokens": 12, "temperature": 0}
+    with openai.OpenAI(base_url=f"{process.url}/v1", api_key="k", max_retries=0) as client:
+        whole = client.completions.create(**asked)  # type: ignore[call-overload]
+        chunks = list(client.completions.create(**asked, stream=True))  # type: ignore[call-overload]
+        messages = [{"role": "user", "content": "hi"}]
+        for stream in (False, True):  # nano is no chat model
+            with pytest.raises(openai.BadRequestError, match="chat template"):
+                client.chat.completions.create(model="nano", messages=messages, stream=stream)  # type: ignore[call-overload]
+    assert len(chunks) > 3 and whole.usage.completion_tokens == 12
+    assert "".join(chunk.choices[0].text for chunk in chunks) == whole.choices[0].text
+
+
+@pytest.mark.skipif(shutil.which("curl") is None, reason="no curl on this machine")
+def test_serve_answers_a_prompt_alone_by_curl(process: Served) -> None:
+    done = subprocess.run(
+        [
+            "curl", "-s", "-S", "--fail", f"{process.url}/predict",
+            "-H", "Content-Type: application/json", "-H", "Authorization: Bearer k",
+            "-d", json.dumps({"prompt": PROMPT}),
+        ],
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    answer = json.loads(done.stdout)
+    assert answer["stats"]["tokens"] == DecodeConfig().max_new_tokens and answer["text"]
 
 
 def test_the_api_does_without_gradio() -> None:

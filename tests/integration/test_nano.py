@@ -69,6 +69,33 @@ def test_prompt_lookup_is_the_same_text(exact: Engine) -> None:
     assert lookup.text == baseline.text
 
 
+def long_prompt(engine: Engine, num_tokens: int) -> list[int]:
+    """The example prompts over and over."""
+    ids = engine.encode("\n\n".join(prompts()))
+    return (ids * (num_tokens // len(ids) + 1))[:num_tokens]
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        {"draft": "self"},
+        {"method": "cascade", "intermediate": "self"},
+        {"draft": "self", "press": "snapkv", "press_on": "draft", "compression_ratio": 0.9},
+    ],
+)
+def test_the_target_drafts_for_itself_over_1500_tokens(
+    exact: Engine, own: dict[str, object]
+) -> None:
+    prompt = long_prompt(exact, 1500)
+    options = {"temperature": 0, "max_new_tokens": 80, "press_interval": None}
+    baseline = exact.generate(prompt, config(method="autoregressive", **options))
+    run = exact.generate(prompt, config(**{**options, **own}))
+    assert run.token_ids == baseline.token_ids
+    assert run.stats.started is not None and run.stats.started.lossless
+    assert sum(run.stats.compressions.values()) >= 1, "it drafts over a smaller cache"
+    assert run.stats.stages[Role.TARGET].num_accepted > 0
+
+
 def test_all_four_origins_appear_in_a_cascade(rounded: Engine) -> None:
     run = rounded.generate(
         PROMPT, config(method="cascade", temperature=0.8, seed=1, max_new_tokens=80)

@@ -8,14 +8,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
+import openai
 import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
 from fastinfer.config import DecodeConfig
 from fastinfer.engine import Engine, load
+from scripts.served import serving
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(1200)]
 
@@ -91,3 +94,59 @@ def test_the_command_line_chats(folder: Path) -> None:
     listed = fastinfer("models")
     line = next(line for line in listed.stdout.splitlines() if line.startswith(PRESET))
     assert line.split()[2:6] == ["1", "of", "1", "-"]
+
+
+# --- over HTTP: OpenAI's own client against `serve` -----------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def client(folder: Path) -> Iterator[openai.OpenAI]:
+    with (
+        serving("--preset", PRESET, "--dtype", "float32", "--device", "cpu") as served,
+        openai.OpenAI(base_url=f"{served.url}/v1", api_key="none", max_retries=0) as made,
+    ):
+        yield made
+
+
+CHAT = {
+    "model": PRESET, "messages": [{"role": "user", "content": CAPITAL}], "temperature": 0,
+    "max_tokens": 48,
+}  # fmt: skip
+
+
+def test_a_chat_over_http(client: openai.OpenAI) -> None:
+    got = client.chat.completions.create(**CHAT)  # type: ignore[call-overload]
+    (choice,) = got.choices
+    assert choice.message.role == "assistant"
+    assert choice.message.content == "The capital of France is Paris."
+    assert choice.finish_reason == "stop"
+    assert got.usage.completion_tokens == len(got.model_extra["fastinfer"]["tokens"])
+
+
+def test_a_chat_streamed_over_http(client: openai.OpenAI) -> None:
+    chunks = list(client.chat.completions.create(**CHAT, stream=True))  # type: ignore[call-overload]
+    texts = [chunk.choices[0].delta.content for chunk in chunks]
+    assert chunks[0].choices[0].delta.role == "assistant"
+    assert "".join(filter(None, texts)) == "The capital of France is Paris."
+    assert len(list(filter(None, texts))) > 3
+    assert chunks[-1].choices[0].finish_reason == "stop"
+
+
+def test_a_second_question_knows_the_first(client: openai.OpenAI) -> None:
+    messages = [
+        {"role": "user", "content": CAPITAL},
+        {"role": "assistant", "content": "The capital of France is Paris."},
+        {"role": "user", "content": "And of Italy?"},
+    ]
+    got = client.chat.completions.create(**{**CHAT, "messages": messages})  # type: ignore[call-overload]
+    assert "Rome" in got.choices[0].message.content
+
+
+def test_a_completion_over_http_streamed_and_not(client: openai.OpenAI) -> None:
+    asked = {
+        "model": PRESET, "prompt": "The capital of France is", "max_tokens": 8, "temperature": 0,
+    }  # fmt: skip
+    whole = client.completions.create(**asked)  # type: ignore[call-overload]
+    chunks = list(client.completions.create(**asked, stream=True))  # type: ignore[call-overload]
+    assert "Paris" in whole.choices[0].text and whole.usage.completion_tokens == 8
+    assert "".join(chunk.choices[0].text for chunk in chunks) == whole.choices[0].text

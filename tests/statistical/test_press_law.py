@@ -14,7 +14,7 @@ from pressed import tiny_llama
 from torch import Tensor
 from toys import Toy, chi_square_p
 
-from fastinfer.config import GammaConfig
+from fastinfer.config import DecodeConfig, GammaConfig
 from fastinfer.events import Role
 from fastinfer.models.compression import CompressionPlan
 from fastinfer.models.session import Session
@@ -74,12 +74,25 @@ def p_value(method: str, pressed_roles: set[str], press: str = "streaming") -> f
 @pytest.mark.parametrize("press", ["streaming", "snapkv"])
 @pytest.mark.parametrize(
     ("method", "roles"),
-    [("speculative", {"draft"}), ("cascade", {"draft", "intermediate"})],
+    [
+        ("speculative", {"draft"}),
+        ("cascade", {"intermediate"}),
+        ("cascade", {"draft", "intermediate"}),
+    ],
 )
 def test_a_press_on_who_drafts_keeps_the_law(method: str, roles: set[str], press: str) -> None:
     assert p_value(method, roles, press) > P_LOW
 
 
-@pytest.mark.parametrize("method", ["autoregressive", "speculative"])
+@pytest.mark.parametrize("method", ["autoregressive", "speculative", "cascade"])
 def test_a_press_on_the_target_does_not(method: str) -> None:
     assert p_value(method, {"target"}) < P_MUTANT
+
+
+@pytest.mark.parametrize("roles", ["draft", "intermediate", "draft,intermediate", "target"])
+def test_the_badge_says_which(roles: str) -> None:
+    """The badge of a request is what the tests above find of the same roles."""
+    config = DecodeConfig.from_mapping(
+        {"method": "cascade", "press": "streaming", "press_on": roles}
+    )
+    assert config.lossless is (roles != "target")

@@ -23,6 +23,7 @@ from fastinfer.evaluation.benchmark import (
     Plan,
     costs,
     first_difference,
+    held,
     run_plan,
     speculation,
     spread,
@@ -31,7 +32,7 @@ from fastinfer.evaluation.benchmark import (
 from fastinfer.evaluation.contenders import Measured, Task
 from fastinfer.evaluation.prompts import Prompt, first_tokens, load_prompts
 from fastinfer.evaluation.table import table
-from fastinfer.events import Role, Stage
+from fastinfer.events import Role, Stage, Started
 from fastinfer.metrics import RunStats, StageCounts
 
 
@@ -223,6 +224,34 @@ def test_speculation_adds_up_all_runs() -> None:
     assert result["draft_share"] == 0.25
     assert result["stages"]["target"]["acceptance"] == 0.5
     assert result["stages"]["target"]["acceptance_by_position"] == [1.0, 0.5, 0.5, 0.0]
+
+
+def started(lossless: bool) -> Started:
+    return Started(
+        method="speculative", rule="residual", num_prompt_tokens=1, max_new_tokens=2, seed=1,
+        models={}, dtype="float32", device="cpu", lossless=lossless, lossless_reason="", options={},
+    )  # fmt: skip
+
+
+def test_what_is_held_is_the_median_over_runs() -> None:
+    runs = [
+        RunStats(cache_bytes={Role.TARGET: size, Role.DRAFT: 7}, compress_ms=size / 10)
+        for size in (10, 30, 50)
+    ]
+    assert held(runs) == {
+        "lossless": True, "kv_bytes": {"target": 30, "draft": 7}, "compress_ms": 3.0
+    }  # fmt: skip
+
+
+def test_a_lossy_method_is_called_so() -> None:
+    exact, lossy = RunStats(started=started(True)), RunStats(started=started(False))
+    assert held([exact])["lossless"] and not held([exact, lossy])["lossless"]
+    runs = {
+        "autoregressive": [measured(1.0)],
+        "fused": [measured(1.0, stats=lossy)],
+        "drafted": [measured(1.0, stats=exact)],
+    }
+    assert "target's own cache: fused\n" in table(document(**runs))
 
 
 # --- prompts ------------------------------------------------------------------------------------

@@ -58,6 +58,23 @@ def test_text_goes_to_stdout_and_figures_to_stderr(capsys: pytest.CaptureFixture
     assert "by position  1.00 1.00 1.00" in err
 
 
+@pytest.mark.parametrize(
+    ("options", "draft"),
+    [
+        ((), "prompt-lookup"),
+        (("--draft", "model"), "model"),
+        (("--draft", "self"), "self"),
+        (("--model-defaults",), "prompt-lookup"),
+    ],
+)
+def test_without_a_draft_model_the_text_drafts_unless_told_who(
+    options: tuple[str, ...], draft: str
+) -> None:
+    _, engine = generate("--prompt", "The", *options)
+    assert engine.config is not None and engine.config.draft == draft
+    assert (engine.config.sampling.top_k == 7) is ("--model-defaults" in options)
+
+
 def test_each_step_is_shown_as_it_comes(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

@@ -41,9 +41,10 @@ def stop_button(config: dict[str, Any]) -> int:
     return int(found)
 
 
-def test_no_event_of_the_page_is_public(config: dict[str, Any]) -> None:
-    assert config["dependencies"]
-    assert {dep["api_visibility"] for dep in config["dependencies"]} == {"private"}
+def test_no_event_of_the_page_is_public_but_the_one_endpoint(config: dict[str, Any]) -> None:
+    public = [dep for dep in config["dependencies"] if dep["api_visibility"] != "private"]
+    assert [dep["api_name"] for dep in public] == ["generate"]
+    assert public[0]["targets"] == [] and len(config["dependencies"]) > 1
 
 
 def test_stop_cancels_the_run_and_goes_round_the_queue(config: dict[str, Any]) -> None:

@@ -13,7 +13,7 @@ from fastapi.testclient import TestClient
 
 import fastinfer
 from fastinfer.config import ConfigError, DecodeConfig
-from fastinfer.events import Event, Step
+from fastinfer.events import Event, Role, Step
 from fastinfer.http.app import build_api
 from fastinfer.http.line import Line
 from fastinfer.serve_options import ServeConfig
@@ -95,6 +95,17 @@ def test_generate_streams_the_engines_events(client: TestClient) -> None:
     assert [each["type"] for each in events] == ["started", "step", "step", "step", "finished"]
     text = "".join(t["text"] for e in events if e["type"] == "step" for t in e["tokens"])
     assert text == events[-1]["text"] == "".join(TRAPS[:6])
+
+
+@pytest.mark.parametrize("path", BODIES)
+def test_without_a_draft_model_the_text_drafts_unless_the_body_says_who(path: str) -> None:
+    engine = FakeEngine()
+    del engine.info.models[Role.DRAFT]
+    client = client_of(engine)
+    for more in ({}, {"draft": None}, {"draft": "self"}, {"draft": "model"}):
+        assert client.post(path, json={**BODIES[path], **more}).status_code == 200
+    drafts = [config.draft for config in engine.requests]
+    assert drafts == ["prompt-lookup", "prompt-lookup", "self", "model"]
 
 
 @pytest.mark.parametrize("path", ["/v1/completions", "/v1/chat/completions"])

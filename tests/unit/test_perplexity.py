@@ -27,6 +27,7 @@ from fastinfer.evaluation.perplexity import (
     mean_and_error,
     measure,
     summarise,
+    token_nats,
     window_loss,
 )
 from fastinfer.evaluation.ppl_table import table
@@ -110,6 +111,14 @@ def test_two_tokens_by_hand() -> None:
     assert result["bits_per_byte"] == pytest.approx(expected / 4 / math.log(2), rel=1e-6)
     assert result["standard_error"] is None
     assert result["perplexity_95"] is None
+
+
+def test_the_loss_of_each_token_is_what_a_window_adds_up() -> None:
+    ids = [0, 0, 1, 1, 1, 0]
+    each = token_nats(TwoTokens(interval=2), ids, 2, 2)
+    stays = [ids[i] == ids[i - 1] for i in range(2, len(ids))]
+    assert each == pytest.approx([math.log(4 / 3) if stay else math.log(4) for stay in stays])
+    assert math.fsum(each) == pytest.approx(window_loss(TwoTokens(), window(ids, 2), None).nats)
 
 
 def test_live_bytes_are_the_mean_over_the_counted_tokens() -> None:
@@ -427,6 +436,12 @@ def test_the_grid_is_every_press_at_three_ratios() -> None:
     assert list(choice("--grid", "--press", "tova").variants)[1:] == [
         "tova@0.25", "tova@0.5", "tova@0.75",
     ]  # fmt: skip
+
+
+def test_the_grid_in_the_cache_is_every_press_but_the_uneven_one() -> None:
+    asked = choice("--grid", "--press-positions", "in_cache")
+    assert len(asked.variants) == 1 + 9 * 3
+    assert not [name for name in asked.variants if name.startswith("pyramid")]
 
 
 def test_a_budget_and_a_press_that_acts_once() -> None:

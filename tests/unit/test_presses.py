@@ -143,15 +143,16 @@ def test_keydiff_drops_what_points_with_the_others_whatever_its_length() -> None
     torch.testing.assert_close(scores_of(PRESSES["keydiff"], scaled), scores)
 
 
-def test_hybrid_keeps_a_recent_fifth_and_then_goes_by_norm() -> None:
+@pytest.mark.parametrize("direction", [-1.0, 1.0, DIRECTION])
+def test_hybrid_keeps_a_recent_fifth_and_then_goes_by_norm(direction: float) -> None:
     view = view_of(100)
     view.keys[:, 30] *= 0.01
     view.keys[:, 31] *= 100
-    scores = scores_of(Hybrid(), view)
+    scores = scores_of(Hybrid(direction=direction), view)
     kept = keep_best(scores, 30, num_sinks=4)
     assert set(range(80, 100)) <= set(kept[0].tolist())
-    small_first = bool((scores[:, 30] > scores[:, 31]).all())
-    assert small_first == (DIRECTION < 0)
+    assert bool((scores[:, 30] > scores[:, 31]).all()) == (direction < 0)
+    assert (31 in kept[0].tolist()) == (direction > 0)
     assert torch.equal(kept[0], kept[1])
 
 

@@ -28,9 +28,9 @@ class ConstantGamma:
 class ConfidenceGamma:
     """Drafts on until a token was drawn with little confidence.
 
-    The rule of transformers' assisted generation and of llama.cpp's `p_min`: stop once the largest
-    probability of the draft's law falls under the threshold. Stopping after such a token is exact;
-    leaving it out because of its own value would not be.
+    The rule of transformers' assisted generation and of llama.cpp's `p_min`: stop once the draft's
+    largest probability falls under the threshold (`sampling.confidences`). Stopping after such a
+    token is exact; leaving it out because of its own value would not be.
     """
 
     per_token = True

@@ -84,7 +84,7 @@ class Draft:
     token_ids: tuple[int, ...]
     probs: Tensor  # [n, vocab] float32, on the CPU
     origins: tuple[Origin, ...]
-    confidences: tuple[float, ...] = ()  # largest probability of each row
+    confidences: tuple[float, ...] = ()  # of each row, see `sampling.confidences`
     stages: tuple[Stage, ...] = ()  # verifications inside the proposer (cascade)
 
     def __len__(self) -> int:

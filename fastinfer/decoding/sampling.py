@@ -92,6 +92,19 @@ class Law:
         return logits - c.presence_penalty * (output > 0) - c.frequency_penalty * output
 
 
+def confidences(logits: Tensor, laws: Tensor) -> list[float]:
+    """How sure a model is at each row: its law's largest probability.
+
+    A one-hot law, as every greedy one, is sure of everything and says nothing: there it is the
+    largest probability of the plain softmax. Both [n, vocab]; the laws on the CPU.
+    """
+    tops = [float(row[row.argmax()]) for row in laws.numpy()]  # half the time of `max`
+    if min(tops) < 1.0:
+        return tops
+    plain: list[float] = logits.softmax(-1).amax(-1).tolist()
+    return plain
+
+
 def _filter(logits: Tensor, c: SamplingConfig) -> Tensor:
     """Temperature and filters on rows of logits; returns normalised laws [n, vocab], on the CPU.
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers.generation import logits_process as hf
 
 from fastinfer.config import SamplingConfig
-from fastinfer.decoding.sampling import Law
+from fastinfer.decoding.sampling import Law, confidences
 
 
 def logits(rows: int = 5, vocab: int = 50, seed: int = 0) -> Tensor:
@@ -152,3 +152,17 @@ def test_the_logits_are_left_as_they_were() -> None:
         blocked_ids=[0],
     )(rows, [1, 2, 3])  # fmt: skip
     assert torch.equal(rows, before)
+
+
+def test_confidence_is_the_law_s_largest_probability() -> None:
+    rows = logits()
+    made = law(temperature=0.7, top_k=9)(rows, [0] * 5)
+    assert confidences(rows, made) == pytest.approx(made.amax(-1).tolist())
+
+
+@pytest.mark.parametrize("options", [{"temperature": 0.0}, {"top_k": 1}])
+def test_a_one_hot_law_is_no_surer_than_its_softmax(options: dict[str, object]) -> None:
+    """Else no policy could tell a clear choice from a near tie when decoding greedily."""
+    rows = logits()
+    expected = rows.softmax(-1).amax(-1).tolist()
+    assert confidences(rows, law(**options)(rows, [0] * 5)) == pytest.approx(expected)

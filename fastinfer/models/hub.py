@@ -32,7 +32,7 @@ from huggingface_hub.utils.tqdm import tqdm
 # `consolidated` ones the same weights again under another project's names.
 WANTED = ("*.safetensors", "*.json", "*.jinja", "tokenizer*", "*.model", "vocab*", "merges.txt")
 UNWANTED = ("*/*", "consolidated*")
-ANSWER_SECONDS = 5.0  # for one answer; a name may have many addresses, so also for all of them
+ANSWER_SECONDS = 4.0  # for one answer; a name may have many addresses, so also for all of them
 ATTEMPTS = 3
 DEFAULT_REVISION = "main"
 

@@ -29,7 +29,7 @@ pytestmark = pytest.mark.integration
 
 ROOT = Path(__file__).resolve().parents[2]
 NAME = "somebody/tiny"
-SECONDS = 8.0  # ANSWER_SECONDS and a slow machine's own
+SECONDS = 5.0  # the longest that a trouble may take to be told: ANSWER_SECONDS and our own
 
 
 @pytest.fixture(scope="module")
@@ -156,9 +156,8 @@ def test_a_hub_that_is_not_there(
     assert "check the network, name a mirror in HF_ENDPOINT, or give a local folder" in refusal()
 
 
-def test_a_hub_that_never_answers(hub: FakeHub, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_never_answers(hub: FakeHub) -> None:
     hub.silent = True
-    monkeypatch.setattr(our_hub, "ANSWER_SECONDS", 1.0)
     assert "is out of reach" in refusal()
 
 

@@ -13,6 +13,7 @@ from fastinfer.config import ConfigError
 from fastinfer.engine import Engine, load
 from fastinfer.http.app import build_api
 from fastinfer.http.line import InLine, Line
+from fastinfer.http.process import KEEP_ALIVE_SECONDS, SHUTDOWN_SECONDS
 from fastinfer.models.catalog import PRESETS
 from fastinfer.serve_options import ServeConfig, add_limits, read_port, serve_config
 from fastinfer.shelf import CurrentEngine, EngineShelf
@@ -55,7 +56,10 @@ def main() -> None:
         return
     app = build_app(engine, config)
     print(f"fastinfer is ready: http://{args.host}:{port}", flush=True)
-    uvicorn.run(app, host=args.host, port=port, log_level="warning", timeout_graceful_shutdown=1)
+    uvicorn.run(
+        app, host=args.host, port=port, log_level="warning",
+        timeout_graceful_shutdown=SHUTDOWN_SECONDS, timeout_keep_alive=KEEP_ALIVE_SECONDS,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

@@ -15,6 +15,9 @@ from fastinfer.http.line import Line
 from fastinfer.serve_options import ServeChoice
 
 SHUTDOWN_SECONDS = 1  # then streams that still run are cut off
+# Clients let go of an idle connection first: uvicorn's own 5 s are httpx's and OpenAI's too, and a
+# request that is sent while the server closes is lost.
+KEEP_ALIVE_SECONDS = 75
 
 
 def serve(choice: ServeChoice) -> int:
@@ -35,6 +38,7 @@ def serve(choice: ServeChoice) -> int:
             access_log=False,
             server_header=False,
             timeout_graceful_shutdown=SHUTDOWN_SECONDS,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
         )
         host = f"[{choice.host}]" if ":" in choice.host else choice.host
         url = f"http://{host}:{sock.getsockname()[1]}"

@@ -9,7 +9,24 @@ from fastinfer.events import Origin
 from tests.browser.harness import Visit
 
 Open = Callable[..., Visit]
+SLOW_MS = 150_000  # a real engine on a busy machine
 NASTY = '${x} {{x}} <img src=x onerror="window.pwned=1"> `${console.error(1)}` 🌊 海は שלום\n\ttab'
+
+
+def show_tab(visit: Visit, name: str, view: str) -> None:
+    visit.page.get_by_role("tab", name=name, exact=True).click()
+    visit.page.wait_for_selector(f"#{view} .fi-view")
+
+
+def press(visit: Visit, button: str) -> None:
+    # A page behind another draws no frames, and Playwright's own click waits for some.
+    visit.page.wait_for_selector(f"#{button}:not([disabled])", state="attached")
+    visit.page.evaluate(f"document.querySelector('#{button}').click()")
+
+
+def wait_for(visit: Visit, view: str, state: str, timeout: float | None = None) -> None:
+    selector = f"#{view} .fi-view[data-state={state}]"
+    visit.page.wait_for_selector(selector, state="attached", timeout=timeout)
 
 
 def run(visit: Visit) -> None:

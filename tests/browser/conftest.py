@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from fastinfer.engine import load
 from tests.browser.fake_engine import FakeEngine
 from tests.browser.harness import Site, Visit, serving
 from tests.http_server import wait_until
@@ -41,6 +42,13 @@ def fake_site(chromium: Browser) -> Iterator[Site]:
     engine = FakeEngine()
     with serving(engine) as url:
         yield Site(url=url, engine=engine)
+
+
+@pytest.fixture(scope="session")
+def nano(chromium: Browser) -> Iterator[str]:
+    """Where the page runs with the bundled models."""
+    with serving(load("nano", dtype="float32")) as url:
+        yield url
 
 
 @pytest.fixture

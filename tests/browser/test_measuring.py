@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from itertools import cycle, islice
 from typing import Any
 
 import pytest
 
-from fastinfer.engine import load
-from tests.browser.acts import faint_words
+from tests.browser.acts import SLOW_MS, faint_words, press, show_tab, wait_for
 from tests.browser.fake_engine import TRAPS, origins_of
-from tests.browser.harness import Site, Visit, serving
+from tests.browser.harness import Site, Visit
 from tests.http_server import wait_until
 
 pytestmark = pytest.mark.browser
@@ -19,23 +18,6 @@ pytestmark = pytest.mark.browser
 Open = Callable[..., Visit]
 NASTY = '${x} {{x}} <img src=x onerror="window.pwned=1"> `${console.error(1)}` 🌊 海は שלום'
 COMPARE = "#compare-view .fi-compare"
-SLOW_MS = 150_000  # a real engine on a busy machine
-
-
-def show_tab(visit: Visit, name: str, view: str) -> None:
-    visit.page.get_by_role("tab", name=name, exact=True).click()
-    visit.page.wait_for_selector(f"#{view} .fi-view")
-
-
-def press(visit: Visit, button: str) -> None:
-    # A page behind another draws no frames, and Playwright's own click waits for some.
-    visit.page.wait_for_selector(f"#{button}:not([disabled])", state="attached")
-    visit.page.evaluate(f"document.querySelector('#{button}').click()")
-
-
-def wait_for(visit: Visit, view: str, state: str, timeout: float | None = None) -> None:
-    selector = f"#{view} .fi-view[data-state={state}]"
-    visit.page.wait_for_selector(selector, state="attached", timeout=timeout)
 
 
 def columns(visit: Visit) -> list[list[dict[str, str]]]:
@@ -194,12 +176,6 @@ def test_every_word_of_these_tabs_can_be_read(site: Site, visit: Open, theme: st
 
 
 # --- with the bundled models ----------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def nano() -> Iterator[str]:
-    with serving(load("nano", dtype="float32")) as url:
-        yield url
 
 
 def table(visit: Visit, view: str) -> list[list[str]]:

@@ -24,7 +24,7 @@ from tests.browser.acts import (
     wait_for_tokens,
 )
 from tests.browser.fake_engine import FAKE_SEED, TRAPS, origins_of
-from tests.browser.harness import Site, Visit, serving
+from tests.browser.harness import Site, serving
 from tests.http_server import wait_until
 
 pytestmark = pytest.mark.browser
@@ -292,31 +292,6 @@ def test_updates_are_few(site: Site, visit: Open) -> None:
     run(opened)
     times = opened.page.evaluate("window.updates")
     assert len(times) / ((times[-1] - times[0]) / 1000) < 12
-
-
-def test_many_runs_leave_nothing_behind(site: Site, visit: Open) -> None:
-    """Nodes and listeners stay flat over runs: gr.Plot would leave hundreds behind a second."""
-    opened = visit(site.url)
-    run(opened)
-    session = opened.page.context.new_cdp_session(opened.page)
-    session.send("Performance.enable")
-
-    def left() -> dict[str, float]:
-        session.send("HeapProfiler.collectGarbage")
-        metrics = session.send("Performance.getMetrics")["metrics"]
-        return {m["name"]: m["value"] for m in metrics}
-
-    before = left()
-    for _ in range(4):
-        run_again(opened)
-    after = left()
-    assert after["Nodes"] < before["Nodes"] + 400
-    assert after["JSEventListeners"] < before["JSEventListeners"] + 100
-
-
-def run_again(opened: Visit) -> None:
-    opened.page.evaluate("document.querySelector('.fi-view').dataset.state = 'idle'")
-    run(opened)
 
 
 @pytest.mark.integration

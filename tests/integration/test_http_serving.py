@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import http.client
 import json
 import shutil
 import signal
@@ -13,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import openai
@@ -222,6 +224,17 @@ def test_serve_answers_and_ends_on_a_signal(process: Served) -> None:
     made.send_signal(signal.SIGINT)
     assert made.wait(timeout=30) == 130
     assert made.stderr is not None and "Traceback" not in made.stderr.read()
+
+
+def test_an_idle_connection_is_there_when_its_client_comes_back(process: Served) -> None:
+    """Clients keep one for 5 s: a server that closes it at 5 s loses what they send then."""
+    connection = http.client.HTTPConnection(urlsplit(process.url).netloc, timeout=30)
+    for wait_s in (0, 6):
+        time.sleep(wait_s)
+        connection.request("GET", "/health")
+        answer = connection.getresponse()
+        assert answer.status == 200 and answer.read()
+    connection.close()
 
 
 def test_serve_answers_openais_client(process: Served) -> None:

@@ -1,0 +1,96 @@
+"""Long runs one after another: what they leave behind, and whether the page stays quick."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+
+from fastinfer.ui.throttle import Worker
+from tests.browser.acts import Open, run, set_number, spans, wait_for_tokens
+from tests.browser.fake_engine import FakeEngine
+from tests.browser.harness import Site, Visit, serving
+
+if TYPE_CHECKING:
+    from playwright.sync_api import CDPSession
+
+pytestmark = pytest.mark.browser
+
+TOKENS = 1500
+RUNS = 5
+UPDATES_PER_S = 20
+ROUND_S = 0.018  # a run of some ten seconds
+SHARE = 0.10  # by which a later run may exceed the first
+LONGEST_TASK_MS = 200
+
+
+@pytest.fixture
+def quick_site(chromium: object, monkeypatch: pytest.MonkeyPatch) -> Iterator[Site]:
+    """A page that updates twice as often as the real one."""
+    quick = partial(Worker, update_s=1 / UPDATES_PER_S)
+    monkeypatch.setattr("fastinfer.ui.handlers.Worker", quick)
+    engine = FakeEngine(pace_s=ROUND_S)
+    with serving(engine) as url:
+        yield Site(url=url, engine=engine)
+
+
+def left(session: CDPSession) -> dict[str, float]:
+    """Nodes, listeners and bytes in use after a collection of garbage."""
+    for _ in range(2):
+        session.send("HeapProfiler.collectGarbage")
+    metrics = session.send("Performance.getMetrics")["metrics"]
+    kept = ("Nodes", "JSEventListeners", "JSHeapUsedSize")
+    return {m["name"]: m["value"] for m in metrics if m["name"] in kept}
+
+
+def watch(opened: Visit) -> None:
+    """Note updates of the text, and tasks that hold up the page."""
+    opened.page.evaluate(
+        """() => {
+          window.updates = []; window.tasks = [];
+          new MutationObserver(() => window.updates.push(performance.now()))
+            .observe(document.querySelector('.fi-output'), {childList: true});
+          new PerformanceObserver((list) =>
+            list.getEntries().forEach((entry) => window.tasks.push(entry.duration)))
+            .observe({type: 'longtask'});
+        }"""
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_five_runs_leave_what_one_leaves_and_never_hold_up_the_page(
+    quick_site: Site, visit: Open
+) -> None:
+    opened = visit(quick_site.url)
+    set_number(opened, "max_new_tokens", str(TOKENS))
+    session = opened.page.context.new_cdp_session(opened.page)
+    session.send("Performance.enable")
+    quick_site.engine.pace_s = 0.0
+    run(opened)  # the first drawing of every chart, which is part of loading
+    quick_site.engine.pace_s = ROUND_S
+    watch(opened)
+    measured = []
+    chart = "document.querySelector('[data-chart=gamma]')"
+    for _ in range(RUNS):
+        opened.page.evaluate("document.querySelector('.fi-view').dataset.state = 'idle'")
+        opened.page.click("#generate")
+        opened.page.wait_for_function(
+            "document.querySelectorAll('.fi-token').length < 600"
+            " && document.querySelectorAll('.fi-token').length > 20"
+        )
+        opened.page.evaluate(f"Plotly.relayout({chart}, {{'xaxis.range': [3, 17]}})")
+        wait_for_tokens(opened, TOKENS)
+        opened.page.wait_for_selector(".fi-view[data-state=done]")
+        assert opened.page.evaluate(f"{chart}.layout.xaxis.range") == [3, 17]
+        assert len(spans(opened)) == TOKENS
+        measured.append(left(session))
+    for name, first in measured[0].items():
+        assert max(m[name] for m in measured[1:]) <= (1 + SHARE) * first, (name, measured)
+    times = opened.page.evaluate("window.updates")
+    seconds = [b - a for a, b in zip(times, times[1:], strict=False) if b - a < 1000]
+    assert 1000 / (sum(seconds) / len(seconds)) > UPDATES_PER_S / 2  # else it would not be the test
+    assert max(opened.page.evaluate("window.tasks"), default=0.0) < LONGEST_TASK_MS
+    print(measured, opened.page.evaluate("window.tasks"), 1000 / (sum(seconds) / len(seconds)))

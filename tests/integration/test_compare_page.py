@@ -20,8 +20,8 @@ PROMPT = "The old man looked at the sea and said nothing for a long time. At las
 SEEDS = range(10)
 NO_THIRD = ("none", "none", "draft", 0.5, "")
 PARTED = re.compile(
-    r"The target scores “.+” (-?[\d.]+) and “.+” (-?[\d.]+) there: (\S+) apart, "
-    r"and rounding in bfloat16 moves them by up to (\S+)\."
+    r"The target scores “.+” (-?[\d.]+) and “.+” (-?[\d.]+) there\. Over several ways of reading "
+    r"the same text the two come within (\S+), and rounding in bfloat16 moves them by up to (\S+)\."
 )
 
 
@@ -59,6 +59,6 @@ def test_in_bfloat16_the_page_says_where_and_why_they_part() -> None:
         found = PARTED.fullmatch(said["more"])
         assert found is not None, said
         first, second, gap, rounding = map(float, found.groups())
-        # The scores are shown with four decimals, the gap with two digits.
-        assert abs(first - second) == pytest.approx(gap, rel=0.06, abs=1.5e-4)
         assert gap <= rounding
+        # One of these ways is the one that the scores are of; the gap has two digits.
+        assert gap <= 1.06 * abs(first - second) + 1e-4

@@ -53,7 +53,7 @@ function reveal(column) { // spans whose time has come, and no others
   const over = seen === spans.length;
   column.bar.style.width = (100 * seen / Math.max(1, spans.length)) + '%';
   column.count.textContent = say(`${seen} of ${spans.length} tokens` + (over ? ` after ${seconds(times[spans.length - 1])}` : ''));
-  if (seen && !over) column.text.scrollTop = Math.max(0, spans[seen - 1].offsetTop - column.text.clientHeight * 0.7);
+  if (seen) column.text.scrollTop = Math.max(0, spans[seen - 1].offsetTop - column.text.clientHeight * 0.7);
 }
 
 function show(ms) {

@@ -12,13 +12,12 @@ import plotly.graph_objects as go
 
 from fastinfer.evaluation.names import UNCOMPRESSED
 from fastinfer.evaluation.page import page, write_picture
+from fastinfer.evaluation.palette import OKABE_ITO
 from fastinfer.evaluation.perplexity import TWO_SIDED_95
 from fastinfer.evaluation.ppl_table import remarks, rows, setting
 
 Result = Mapping[str, Any]
 
-# Okabe and Ito's colours, which people who see fewer colours tell apart, then the same dashed.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9")
 WHOLE = "#000000"
 
 
@@ -34,8 +33,8 @@ def figure(document: Result) -> go.Figure:
     chart = go.Figure()
     for index, press in enumerate(presses):
         points = [*whole, *(r for r in results.values() if r["press"] == press)]
-        colour = COLOURS[index % len(COLOURS)]
-        dash = "solid" if index < len(COLOURS) else "dash"
+        colour = OKABE_ITO[index % len(OKABE_ITO)]
+        dash = "solid" if index < len(OKABE_ITO) else "dash"
         chart.add_trace(_line(press, points, {"color": colour, "dash": dash}))
     chart.add_trace(_line(UNCOMPRESSED, whole, {"color": WHOLE}))
     chart.update_xaxes(title_text="live KV cache, MB (mean over the tokens)", rangemode="tozero")

@@ -26,13 +26,13 @@ from fastinfer.evaluation.prompts import first_tokens, load_prompts
 from fastinfer.events import Role
 from fastinfer.ui.backstage import Backstage
 from fastinfer.ui.benchmark_report import report
-from fastinfer.ui.job import Job, Start, Values, buttons, checked, play_report
+from fastinfer.ui.job import Job, Start, buttons
+from fastinfer.ui.measuring import MeasuringHandler
 from fastinfer.ui.report import Measuring, Report
 from fastinfer.ui.report_view import report_view
 from fastinfer.ui.roles import RoleField
 from fastinfer.ui.run import TextEngine
 from fastinfer.ui.space import LONGEST_SECONDS
-from fastinfer.ui.throttle import Worker
 from fastinfer.ui.variant import count, kinds_for, read_options
 from fastinfer.ui.words import field_words, word
 
@@ -55,28 +55,6 @@ class Asked:
     repeats: int
     temperature: float
     options: dict[str, Any]
-
-
-class BenchmarkHandler:
-    """Serves the tab."""
-
-    def __init__(self, backstage: Backstage) -> None:
-        self._backstage = backstage
-        self._worker: Worker[Measuring] = Worker()
-
-    def check(self, *values: Any) -> Asked:
-        """The form's values, a slip becoming a toast."""
-        return checked(read_form, *values)
-
-    def run(self, *values: Any) -> Values:
-        """Measure, and show what is known after each repeat."""
-        asked = self.check(*values)
-        first = Report(state="running", title="Warming up", detail="once per method")
-        yield from play_report(self._worker, self._job(asked), first, report)
-
-    def _job(self, asked: Asked) -> Generator[Measuring, None, None]:
-        with self._backstage.turn() as engine:
-            yield from measure(engine, asked)
 
 
 def read_form(
@@ -144,9 +122,17 @@ def _document(
     return {**head, "notes": notes, "results": summarise(plan, runs)}
 
 
+def benchmark_handler(backstage: Backstage) -> MeasuringHandler[Asked]:
+    """What serves the tab."""
+    return MeasuringHandler(
+        backstage, read=read_form, measure=measure, report=report,
+        first=Report(state="running", title="Warming up", detail="once per method"),
+    )  # fmt: skip
+
+
 def benchmark_tab(engine: TextEngine, backstage: Backstage) -> tuple[RoleField, ...]:
     """Build the tab in the current Blocks; gives the fields that depend on the models."""
-    handler = BenchmarkHandler(backstage)
+    handler = benchmark_handler(backstage)
     with gr.Row(equal_height=False, elem_classes="fi-page"):
         with gr.Column(scale=2, min_width=330, elem_classes="fi-form"):
             methods, prompts = _contenders(set(engine.info.models))

@@ -161,19 +161,20 @@ def _parted(head: str, parting: Parting, texts: Sequence[str], dtype: str) -> di
     first, second = texts
     scores = (
         f"The target scores {shown(first)} {parting.scores[0]:.4f} and "
-        f"{shown(second)} {parting.scores[1]:.4f} there"
+        f"{shown(second)} {parting.scores[1]:.4f} there. "
     )
     if parting.within_rounding:
         return _verdict(
             "plain",
             f"{head}, where two tokens are as good as equal",
-            f"{scores}: {parting.gap:.2g} apart, and rounding in {dtype} moves them by up to "
+            f"{scores}Over several ways of reading the same text the two come within "
+            f"{parting.gap:.2g}, and rounding in {dtype} moves them by up to "
             f"{parting.rounding:.2g}.",
         )
     return _verdict(
         "bad", f"{head}, and rounding does not explain it",
-        f"{scores}: {parting.gap:.2g} apart, while rounding in {dtype} moves them by "
-        f"{parting.rounding:.2g} at most. Please report this.",
+        f"{scores}However the text is read they stay {parting.gap:.2g} apart, while rounding in "
+        f"{dtype} moves them by {parting.rounding:.2g} at most. Please report this.",
     )  # fmt: skip
 
 

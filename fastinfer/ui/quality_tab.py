@@ -21,12 +21,12 @@ from fastinfer.evaluation.prompts import load_prompts
 from fastinfer.evaluation.windows import Document, Window, coder_of, cut
 from fastinfer.events import Role
 from fastinfer.ui.backstage import Backstage
-from fastinfer.ui.job import Job, Start, Values, buttons, checked, play_report
+from fastinfer.ui.job import Job, Start, buttons
+from fastinfer.ui.measuring import MeasuringHandler
 from fastinfer.ui.quality_report import report
 from fastinfer.ui.report import Measuring, Report
 from fastinfer.ui.report_view import report_view
 from fastinfer.ui.space import LONGEST_SECONDS
-from fastinfer.ui.throttle import Worker
 from fastinfer.ui.variant import count
 from fastinfer.ui.words import field_words, word
 
@@ -50,28 +50,6 @@ class Asked:
     context: int
     windows: int
     interval: int | None
-
-
-class QualityHandler:
-    """Serves the tab."""
-
-    def __init__(self, backstage: Backstage) -> None:
-        self._backstage = backstage
-        self._worker: Worker[Measuring] = Worker()
-
-    def check(self, *values: Any) -> Asked:
-        """The form's values, a slip becoming a toast."""
-        return checked(read_form, *values)
-
-    def run(self, *values: Any) -> Values:
-        """Measure, and show what is known after each window."""
-        asked = self.check(*values)
-        first = Report(state="running", title="Cutting the text into windows")
-        yield from play_report(self._worker, self._job(asked), first, report)
-
-    def _job(self, asked: Asked) -> Generator[Measuring, None, None]:
-        with self._backstage.turn() as engine:
-            yield from measure(engine, asked)
 
 
 def read_form(
@@ -179,9 +157,17 @@ def _document(
     }
 
 
+def quality_handler(backstage: Backstage) -> MeasuringHandler[Asked]:
+    """What serves the tab."""
+    return MeasuringHandler(
+        backstage, read=read_form, measure=measure, report=report,
+        first=Report(state="running", title="Cutting the text into windows"),
+    )  # fmt: skip
+
+
 def quality_tab(backstage: Backstage) -> None:
     """Build the tab in the current Blocks."""
-    handler = QualityHandler(backstage)
+    handler = quality_handler(backstage)
     with gr.Row(equal_height=False, elem_classes="fi-page"):
         with gr.Column(scale=2, min_width=330, elem_classes="fi-form"):
             presses, ratios = _variants()

@@ -164,4 +164,18 @@ def test_labels_speak_chinese_to_those_who_read_it(site: Site, chromium: Browser
     page.wait_for_selector("#generate:has-text('生成')")
     assert "温度" in page.inner_text("#temperature")
     page.wait_for_function("document.querySelector('.fi-view dt')?.textContent === '首词元'")
+    assert "级联:草稿、中间层、目标" in page.inner_text("#method")
+    page.click("#generate")
+    page.wait_for_selector(".fi-view[data-state=done]")
+    assert page.inner_text(".fi-state strong") == "完成:160 个词元,达到上限。"
+    # Words of a model that are words of the page too stay as they are.
+    assert " The sea" in (page.text_content(".fi-output") or "")
+    page.get_by_role("tab", name="比较", exact=True).click()
+    assert "两种方式,同一文本" in page.inner_text("#compare-view")
+    page.fill("#compare-tokens input", "20")
+    page.click("#compare-start")
+    page.wait_for_selector("#compare-view .fi-view[data-state=done]")
+    assert page.inner_text("#compare-view .fi-verdict[data-tone=good] strong") == (
+        "A 与 B 的文本相同"
+    )
     context.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 
 import gradio as gr
 import uvicorn
@@ -13,7 +14,7 @@ from fastinfer.config import ConfigError
 from fastinfer.engine import Engine, load
 from fastinfer.http.app import build_api
 from fastinfer.http.line import InLine, Line
-from fastinfer.http.process import KEEP_ALIVE_SECONDS, SHUTDOWN_SECONDS
+from fastinfer.http.process import KEEP_ALIVE_SECONDS, SHUTDOWN_SECONDS, SWITCH_SECONDS
 from fastinfer.models.catalog import PRESETS
 from fastinfer.serve_options import ServeConfig, add_limits, read_port, serve_config
 from fastinfer.shelf import CurrentEngine, EngineShelf
@@ -55,6 +56,7 @@ def main() -> None:
         space.launch(build_page(EngineShelf(engine), Line(config.max_waiting)), page_settings())
         return
     app = build_app(engine, config)
+    sys.setswitchinterval(SWITCH_SECONDS)
     print(f"fastinfer is ready: http://{args.host}:{port}", flush=True)
     uvicorn.run(
         app, host=args.host, port=port, log_level="warning",

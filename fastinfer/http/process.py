@@ -18,8 +18,8 @@ SHUTDOWN_SECONDS = 1  # then streams that still run are cut off
 # Clients let go of an idle connection first: uvicorn's own 5 s are httpx's and OpenAI's too, and a
 # request that is sent while the server closes is lost.
 KEEP_ALIVE_SECONDS = 75
-# Whoever decodes needs the interpreter again after each operation, and waits so long for a thread that
-# serves. Python's own 5 ms are a whole step of a small model.
+# Whoever decodes needs the interpreter again after each operation, and waits so long for a thread
+# that serves. Python's own 5 ms are a whole step of a small model.
 SWITCH_SECONDS = 0.0005
 
 

@@ -49,11 +49,12 @@ class FakeEngine:
         failure: BaseException | None = None,
         method: str = "cascade",
         target: str = "large",
+        drafts: bool = True,
     ) -> None:
         self.tokens = tokens
         self.failure = failure
         self.method = method
-        self.target = target
+        self.models = {Role.TARGET: target, **({Role.DRAFT: "small"} if drafts else {})}
         self.choice: ModelChoice | None = None
         self.prompt: str | Sequence[int] | None = None
         self.messages: list[Mapping[str, str]] | None = None
@@ -67,7 +68,7 @@ class FakeEngine:
     @property
     def info(self) -> EngineInfo:
         return EngineInfo(
-            preset="fake", models={Role.TARGET: self.target}, dtype="float32", device="cpu",
+            preset="fake", models=self.models, dtype="float32", device="cpu",
             context=64, chat=True, defaults={"temperature": 0.25, "top_k": 7},
         )  # fmt: skip
 
@@ -100,7 +101,7 @@ class FakeEngine:
             num_prompt_tokens=3,
             max_new_tokens=5,
             seed=11,
-            models={Role.DRAFT: "small", Role.TARGET: self.target},
+            models={Role.DRAFT: "small", Role.TARGET: self.models[Role.TARGET]},
             dtype="float32",
             device="cpu",
         )

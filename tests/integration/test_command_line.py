@@ -122,7 +122,7 @@ def test_places_in_the_cache_go_past_the_context(
         ("target", ("--prompt", "x", "--target", "./no/such/folder")),
         ("dtype", ("--prompt", "x", "--dtype", "float16")),
         ("device", ("--prompt", "x", "--device", "toaster")),
-        ("draft", ("--prompt", "x", "--target", str(NANO / "target"))),
+        ("draft", ("--prompt", "x", "--target", str(NANO / "target"), "--draft", "model")),
     ],
     ids=["no-prompt", "long-prompt", "preset", "folder", "dtype", "device", "no-draft"],
 )

@@ -70,7 +70,7 @@ def test_text_goes_to_stdout_and_figures_to_stderr(capsys: pytest.CaptureFixture
 def test_without_a_draft_model_the_text_drafts_unless_told_who(
     options: tuple[str, ...], draft: str
 ) -> None:
-    _, engine = generate("--prompt", "The", *options)
+    _, engine = generate("--prompt", "The", *options, engine=FakeEngine(drafts=False))
     assert engine.config is not None and engine.config.draft == draft
     assert (engine.config.sampling.top_k == 7) is ("--model-defaults" in options)
 

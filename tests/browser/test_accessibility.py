@@ -47,8 +47,12 @@ def run_small(visit: Visit, tab: str) -> None:
     start = "generate" if tab == "generate" else f"{tab}-start"
     press(visit, start)
     wait_for(visit, f"{tab}-view", "done", SLOW_MS)
+    settle(visit, start)
+
+
+def settle(visit: Visit, start: str) -> None:
+    """Wait for the start button to be back: for a moment it is faint."""
     visit.page.wait_for_selector(f"#{start}:not([disabled])")
-    # A button that comes back is faint for a moment.
     visit.page.wait_for_function("document.getAnimations().every((a) => a.playState !== 'running')")
 
 
@@ -71,6 +75,7 @@ def test_axe_finds_nothing_serious_in_open_groups_and_on_a_phone(site: Site, vis
         opened.page.click(f"#{group} > button")
     press(opened, "generate")
     wait_for(opened, "generate-view", "done")
+    settle(opened, "generate")
     opened.page.evaluate("[...document.querySelectorAll('.fi-token')].pop().click()")
     opened.page.wait_for_selector(".fi-tip:not([hidden])")
     assert grave_findings(opened) == []

@@ -76,7 +76,8 @@ class ModelProposer:
             logits, laws = laws_after(self.model, sequence, 1, self.law)
             token = self.rule.draw(laws[0], len(sequence))
             rows.append(laws[0])
-            sure.extend(confidences(logits, laws))
+            if self.gamma.per_token:  # nobody else asks
+                sure.extend(confidences(logits, laws))
             sequence.append(token)
             if token in self.end_ids:
                 break
@@ -152,7 +153,8 @@ class CascadeProposer:
             inner = speculate(self.model, source, sequence, allowed, self.law, self.rule)
             done.append(inner)
             sequence.extend(inner.token_ids)
-            sure.extend(confidences(inner.logits, inner.laws))
+            if self.outer.per_token:
+                sure.extend(confidences(inner.logits, inner.laws))
             self.inner.update(inner.outcome)
             if not self.end_ids.isdisjoint(inner.token_ids):
                 break

@@ -84,7 +84,8 @@ class Draft:
     token_ids: tuple[int, ...]
     probs: Tensor  # [n, vocab] float32, on the CPU
     origins: tuple[Origin, ...]
-    confidences: tuple[float, ...] = ()  # of each row, see `sampling.confidences`
+    # Of each row, see `sampling.confidences`; none where the gamma policy asks for none.
+    confidences: tuple[float, ...] = ()
     stages: tuple[Stage, ...] = ()  # verifications inside the proposer (cascade)
 
     def __len__(self) -> int:

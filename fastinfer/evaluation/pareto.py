@@ -12,7 +12,7 @@ import plotly.graph_objects as go
 
 from fastinfer.evaluation.names import UNCOMPRESSED
 from fastinfer.evaluation.page import page, write_picture
-from fastinfer.evaluation.palette import OKABE_ITO
+from fastinfer.evaluation.palette import line_look
 from fastinfer.evaluation.perplexity import TWO_SIDED_95
 from fastinfer.evaluation.ppl_table import remarks, rows, setting
 
@@ -33,9 +33,7 @@ def figure(document: Result) -> go.Figure:
     chart = go.Figure()
     for index, press in enumerate(presses):
         points = [*whole, *(r for r in results.values() if r["press"] == press)]
-        colour = OKABE_ITO[index % len(OKABE_ITO)]
-        dash = "solid" if index < len(OKABE_ITO) else "dash"
-        chart.add_trace(_line(press, points, {"color": colour, "dash": dash}))
+        chart.add_trace(_line(press, points, line_look(index)))
     chart.add_trace(_line(UNCOMPRESSED, whole, {"color": WHOLE}))
     chart.update_xaxes(title_text="live KV cache, MB (mean over the tokens)", rangemode="tozero")
     # A press that breaks the model would push the others together on a linear axis.

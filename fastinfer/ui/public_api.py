@@ -13,7 +13,7 @@ from typing import Any
 from gradio.events import api
 
 from fastinfer.config import ConfigError, DecodeConfig, Method
-from fastinfer.events import Event, Finished, Started, Step
+from fastinfer.events import Event, Finished, Step
 from fastinfer.metrics import RunStats
 from fastinfer.ui.job import ENGINE_QUEUE, toast
 from fastinfer.ui.run import TextEngine
@@ -111,23 +111,20 @@ class _Answer:
     def __init__(self) -> None:
         self._stats = RunStats()
         self._text = ""
-        self._seed: int | None = None
 
     def add(self, event: Event) -> None:
         self._stats.add(event)
         match event:
-            case Started():
-                self._seed = event.seed
             case Step():
                 self._text += "".join(token.text for token in event.tokens)
             case Finished():
                 self._text = event.text
 
     def to_mapping(self) -> dict[str, Any]:
-        finished = self._stats.finished
+        started, finished = self._stats.started, self._stats.finished
         return {
             "text": self._text,
-            "seed": self._seed,
+            "seed": started and started.seed,
             "finish_reason": finished and finished.reason,
             "stats": finished and self._stats.to_mapping(),
         }

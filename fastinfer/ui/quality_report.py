@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fastinfer.evaluation.names import UNCOMPRESSED
-from fastinfer.evaluation.palette import OKABE_ITO
+from fastinfer.evaluation.palette import line_look
 from fastinfer.evaluation.perplexity import TWO_SIDED_95
 from fastinfer.evaluation.ppl_table import remarks, rows
 from fastinfer.ui.report import Chart, Download, Measuring, Report, Table, chart_layout, rows_of
@@ -44,9 +44,7 @@ def pareto(results: Mapping[str, Mapping[str, Any]]) -> Chart:
     traces = []
     for index, press in enumerate(presses):
         points = [whole_cache, *(r for r in results.values() if r["press"] == press)]
-        dash = "solid" if index < len(OKABE_ITO) else "dash"
-        look = {"color": OKABE_ITO[index % len(OKABE_ITO)], "dash": dash, "width": 2}
-        traces.append(_line(press, points, look))
+        traces.append(_line(press, points, {**line_look(index), "width": 2}))
     traces.append(_line(UNCOMPRESSED, [whole_cache], {"color": "var(--fi-ink)"}))
     return Chart(
         name="pareto",

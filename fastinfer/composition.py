@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from fastinfer.config import ConfigError, DecodeConfig
+from fastinfer.config import MODEL_DRAFTS, ConfigError, DecodeConfig
 from fastinfer.decoding.gamma import controller_for
 from fastinfer.decoding.loop import Committed, Limits, decode
 from fastinfer.decoding.proposers import (
     CascadeProposer,
+    LookupFirstProposer,
     ModelProposer,
     NoDraft,
     PromptLookupProposer,
@@ -30,7 +31,7 @@ from fastinfer.models.shadow import ShadowMeter
 
 def roles_of(config: DecodeConfig) -> tuple[Role, ...]:
     """The roles that a configuration needs a model of its own for."""
-    drafts = (Role.DRAFT,) if config.draft == "model" else ()
+    drafts = (Role.DRAFT,) if config.draft in MODEL_DRAFTS else ()
     middle = (Role.INTERMEDIATE,) if config.intermediate == "model" else ()
     match config.method:
         case "autoregressive":
@@ -173,7 +174,11 @@ def proposer_of(
     if config.draft == "prompt-lookup":
         draft = PromptLookupProposer(models.vocab_size, nearest)
     else:
-        draft = ModelProposer(model(Role.DRAFT), law, rule, nearest, end_ids)
+        asked = ModelProposer(model(Role.DRAFT), law, rule, nearest, end_ids)
+        draft = asked
+        if config.draft == "lookup-first":
+            lookup = PromptLookupProposer(models.vocab_size, nearest, min_ngram=3)
+            draft = LookupFirstProposer(lookup, asked)
     if not cascade:
         return draft
     middle = model(Role.INTERMEDIATE)

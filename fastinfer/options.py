@@ -216,7 +216,8 @@ def _add_model_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--draft",
         metavar="DRAFT",
-        help="who drafts: model (default), prompt-lookup, self (the target over a compressed "
+        help="who drafts: model (default), prompt-lookup, lookup-first (prompt lookup where the "
+        "text repeats itself, the model elsewhere), self (the target over a compressed "
         "cache of its own; --press with --press-on draft sets which), or the NAME of another model",
     )
     group.add_argument("--approx_model_name", metavar="NAME", help="the same as --draft NAME")

@@ -14,6 +14,7 @@ from fastinfer.decoding.gamma import controller_for
 from fastinfer.decoding.loop import Committed, Limits, decode
 from fastinfer.decoding.proposers import (
     CascadeProposer,
+    LookupFirstProposer,
     ModelProposer,
     NoDraft,
     PromptLookupProposer,
@@ -167,6 +168,9 @@ class Toy:
         draft = ModelProposer(self.draft.fresh(), self.law, rule, nearest, self.end_ids)
         if self.method == "speculative":
             return draft
+        if self.method == "lookup-first":
+            lookup = PromptLookupProposer(self.target.vocab_size, gamma, min_ngram=3)
+            return LookupFirstProposer(lookup, draft)
         assert self.intermediate is not None
         return CascadeProposer(
             self.intermediate.fresh(), draft, self.law, rule, nearest, gamma, self.rounds,

@@ -30,6 +30,7 @@ from fastinfer.config.request import (
     MAX_LOGPROBS,
     MAX_STOPS,
     METHODS,
+    MODEL_DRAFTS,
     RULE_ALIASES,
     RULES,
     DecodeConfig,
@@ -44,8 +45,8 @@ from fastinfer.config.sampling import MAX_SEED, SamplingConfig
 __all__ = [
     "DEFAULT_FLOORS", "DEFAULT_RATIO", "DRAFT_KINDS", "DTYPES", "FLAT_FIELDS", "GAMMA_POLICIES",
     "INTERMEDIATE_KINDS", "MAX_GAMMA", "MAX_LOGPROBS", "MAX_SEED", "MAX_STOPS", "METHODS",
-    "POSITIONS", "PRESS_NAMES", "PRESS_ROLES", "RULES", "RULE_ALIASES", "SELF_COMPRESSION",
-    "UNEVEN_PRESSES", "CompressionConfig", "ConfigError", "DecodeConfig", "DraftKind", "Dtype",
-    "GammaConfig", "GammaPolicy", "IntermediateKind", "Method", "Positions", "PressName",
-    "PressRole", "Rule", "SamplingConfig",
+    "MODEL_DRAFTS", "POSITIONS", "PRESS_NAMES", "PRESS_ROLES", "RULES", "RULE_ALIASES",
+    "SELF_COMPRESSION", "UNEVEN_PRESSES", "CompressionConfig", "ConfigError", "DecodeConfig",
+    "DraftKind", "Dtype", "GammaConfig", "GammaPolicy", "IntermediateKind", "Method", "Positions",
+    "PressName", "PressRole", "Rule", "SamplingConfig",
 ]  # fmt: skip

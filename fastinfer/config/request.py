@@ -19,13 +19,15 @@ from fastinfer.config.sampling import SamplingConfig
 
 Method = Literal["autoregressive", "speculative", "cascade"]
 Rule = Literal["residual", "coupled"]
-DraftKind = Literal["model", "prompt-lookup", "self"]
+DraftKind = Literal["model", "prompt-lookup", "lookup-first", "self"]
 IntermediateKind = Literal["model", "self"]
 Dtype = Literal["auto", "float32", "bfloat16"]
 
 METHODS: tuple[str, ...] = get_args(Method)
 RULES: tuple[str, ...] = get_args(Rule)
 DRAFT_KINDS: tuple[str, ...] = get_args(DraftKind)
+# Those that ask a draft model.
+MODEL_DRAFTS: frozenset[str] = frozenset({"model", "lookup-first"})
 INTERMEDIATE_KINDS: tuple[str, ...] = get_args(IntermediateKind)
 DTYPES: tuple[str, ...] = get_args(Dtype)
 
@@ -41,9 +43,10 @@ class DecodeConfig:
     """One request, prompt aside.
 
     `gamma` is the block that the target verifies. In a cascade `inner_gamma` is the block that the
-    intermediate verifies, and at most `rounds` such blocks make up one for the target. A `draft` or
-    `intermediate` that is "self" is the target's own weights over a compressed cache of its own
-    (TriForce's middle tier, arXiv:2404.11912), which changes nothing in the law of the output.
+    intermediate verifies, and at most `rounds` such blocks make up one for the target. A `draft`
+    "lookup-first" copies from the text where that repeats itself and asks the model elsewhere. A
+    `draft` or `intermediate` that is "self" is the target's own weights over a compressed cache of
+    its own (TriForce's middle tier, arXiv:2404.11912), which changes nothing in the output's law.
     `shadow_every` n asks in every n-th round of a lossy run what the full cache would have said.
     """
 

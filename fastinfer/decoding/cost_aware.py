@@ -204,7 +204,8 @@ class CostAwareGamma:
             return
         paid = self._learning or self._pays()
         self._drafted_rounds += 1
-        self._draft_time.add(outcome.draft_ms / n)
+        if not outcome.copied:
+            self._draft_time.add(outcome.draft_ms / n)
         self.acceptance.add(outcome.confidences, outcome.num_accepted)
         self._tokens = RATE_MEMORY * self._tokens + outcome.num_accepted + 1
         self._ms = RATE_MEMORY * self._ms + outcome.draft_ms + outcome.verify_ms

@@ -184,16 +184,20 @@ class PromptLookupProposer:
 
     No second model: good where the output repeats its input. The proposal is certain, so its law is
     one-hot and the general rule applies as it is. Method:
-    github.com/apoorvumang/prompt-lookup-decoding. Deviation: the latest occurrence is taken, not
-    the first; in running text it is the likelier one.
+    github.com/apoorvumang/prompt-lookup-decoding. Deviations: the latest occurrence is taken, not
+    the first; in running text it is the likelier one. A copy that reaches the end of the sequence
+    goes on with itself, as a loop does.
     """
 
     models: tuple[LanguageModel, ...] = ()
 
-    def __init__(self, vocab_size: int, gamma: GammaController, max_ngram: int = 3) -> None:
+    def __init__(
+        self, vocab_size: int, gamma: GammaController, max_ngram: int = 3, min_ngram: int = 1
+    ) -> None:
         self.vocab_size = vocab_size
         self.gamma = gamma
         self.max_ngram = max_ngram
+        self.min_ngram = min_ngram
         self._seen: dict[tuple[int, ...], int] = {}  # n-gram -> where what follows it begins
         self._read = 0
 
@@ -204,30 +208,64 @@ class PromptLookupProposer:
     def _index(self, tokens: Sequence[int]) -> None:
         """Note every n-gram that something follows; tokens here are committed for good."""
         for end in range(max(self._read, 1), len(tokens)):
-            for size in range(1, min(self.max_ngram, end) + 1):
+            for size in range(self.min_ngram, min(self.max_ngram, end) + 1):
                 self._seen[tuple(tokens[end - size : end])] = end
         self._read = max(self._read, len(tokens))
 
     def propose(self, tokens: Sequence[int], limit: int) -> Draft:
         """What followed the longest ending that occurred before."""
         self._index(tokens)
-        for size in range(min(self.max_ngram, len(tokens)), 0, -1):
+        for size in range(min(self.max_ngram, len(tokens)), self.min_ngram - 1, -1):
             start = self._seen.get(tuple(tokens[len(tokens) - size :]))
             if start is None:
                 continue
-            count, available = 0, min(limit, len(tokens) - start)
-            while count < available and self.gamma.keep_drafting((1.0,) * count):
+            count, period = 0, len(tokens) - start
+            while count < limit and self.gamma.keep_drafting((1.0,) * count):
                 count += 1
             if count == 0:
                 break
-            ids = torch.tensor(tokens[start : start + count], dtype=torch.long)
+            ids = torch.tensor([tokens[start + i % period] for i in range(count)])
             return Draft(
                 token_ids=tuple(ids.tolist()),
                 probs=functional.one_hot(ids, self.vocab_size).float(),
                 origins=(Origin.DRAFT,) * count,
                 confidences=(1.0,) * count,
+                copied=True,
             )
         return _no_draft(self.vocab_size)
 
     def rollback(self, num_tokens: int) -> None:
         """Nothing: the index holds committed tokens only."""
+
+
+class LookupFirstProposer:
+    """The text itself where it repeats three tokens, a draft model elsewhere.
+
+    Which of the two drafts depends on committed tokens only, so each block has one law that is
+    known before any of it is drawn. A copied block costs nothing and can be long; the draft model
+    reads it when it is asked again. flashspec's default strategy is of this kind.
+    """
+
+    def __init__(self, lookup: PromptLookupProposer, draft: ModelProposer) -> None:
+        self.lookup = lookup
+        self.draft = draft
+
+    @property
+    def models(self) -> tuple[LanguageModel, ...]:
+        """The draft model."""
+        return self.draft.models
+
+    def prefill(self, tokens: Sequence[int]) -> None:
+        """Both read the prompt."""
+        self.lookup.prefill(tokens)
+        self.draft.prefill(tokens)
+
+    def propose(self, tokens: Sequence[int], limit: int) -> Draft:
+        """A copy where there is something to copy, else draws."""
+        copied = self.lookup.propose(tokens, limit)
+        return copied if len(copied) else self.draft.propose(tokens, limit)
+
+    def rollback(self, num_tokens: int) -> None:
+        """Both forget."""
+        self.lookup.rollback(num_tokens)
+        self.draft.rollback(num_tokens)

@@ -87,6 +87,7 @@ class Draft:
     # Of each row, see `sampling.confidences`; none where the gamma policy asks for none.
     confidences: tuple[float, ...] = ()
     stages: tuple[Stage, ...] = ()  # verifications inside the proposer (cascade)
+    copied: bool = False  # from the sequence itself: no model was asked
 
     def __len__(self) -> int:
         return len(self.token_ids)
@@ -122,6 +123,7 @@ class Outcome:
     confidences: tuple[float, ...]
     draft_ms: float
     verify_ms: float
+    copied: bool = False  # the draft came from no model: its time says nothing of one
 
 
 class GammaController(Protocol):

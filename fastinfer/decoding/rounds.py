@@ -75,6 +75,7 @@ class Round:
             confidences=self.draft.confidences,
             draft_ms=self.draft_ms,
             verify_ms=self.verify_ms,
+            copied=self.draft.copied,
         )
 
 

@@ -13,6 +13,7 @@ METHODS: Mapping[str, Mapping[str, Any]] = {
     "autoregressive-uncached": {"method": "autoregressive", "use_cache": False},
     "speculative": {"method": "speculative"},
     "prompt-lookup": {"method": "speculative", "draft": "prompt-lookup"},
+    "lookup-first": {"method": "speculative", "draft": "lookup-first"},
     "self": {"method": "speculative", "draft": "self"},
     "cascade": {"method": "cascade"},
     "cascade-self": {"method": "cascade", "intermediate": "self"},

@@ -9,7 +9,14 @@ import gradio as gr
 from gradio.components import Component
 from gradio.i18n import I18nData
 
-from fastinfer.config import DRAFT_KINDS, GAMMA_POLICIES, INTERMEDIATE_KINDS, METHODS, POSITIONS
+from fastinfer.config import (
+    DRAFT_KINDS,
+    GAMMA_POLICIES,
+    INTERMEDIATE_KINDS,
+    METHODS,
+    MODEL_DRAFTS,
+    POSITIONS,
+)
 from fastinfer.config import RULES as RULE_NAMES
 from fastinfer.events import Role
 from fastinfer.presses import PRESSES
@@ -32,7 +39,7 @@ class Form:
 
 def choices_for(roles: set[Role]) -> dict[str, tuple[str, ...]]:
     """What each choice of the form offers where models of these roles are loaded."""
-    draft = tuple(kind for kind in DRAFT_KINDS if kind != "model" or Role.DRAFT in roles)
+    draft = tuple(k for k in DRAFT_KINDS if k not in MODEL_DRAFTS or Role.DRAFT in roles)
     middle = Role.INTERMEDIATE in roles
     return {
         # Without a draft model one can still draft by prompt lookup.

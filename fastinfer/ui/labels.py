@@ -31,7 +31,7 @@ ORIGIN_LABELS: dict[Origin, Label] = {
 FIELD_WORDS: dict[str, Label] = {
     "prompt": Label("Prompt", "The models continue it; they don't answer it."),
     "method": Label("Method", "With the whole cache, all give text of the target's own law."),
-    "draft": Label("Draft", "A small model, text found earlier, or the target over a small cache."),
+    "draft": Label("Draft", "A small model, text found earlier, both, or the target over a cache."),
     "intermediate": Label("Intermediate", "Cascade only: a model, or the target over a cache."),
     "rule": Label(
         "Acceptance rule", "Coupled: one seed gives one text, whatever drafts and however γ moves."
@@ -133,6 +133,7 @@ CHOICES = {
     "kind_autoregressive": "Autoregressive",
     "kind_speculative": "Speculative",
     "kind_prompt-lookup": "Prompt lookup",
+    "kind_lookup-first": "Lookup, then draft",
     "kind_cascade": "Cascade",
     "kind_none": "No third column",
 }

@@ -22,6 +22,7 @@ KINDS: Mapping[str, str] = {
     "autoregressive": "Autoregressive",
     "speculative": "Speculative",
     "prompt-lookup": "Prompt lookup",
+    "lookup-first": "Lookup, then draft",
     "cascade": "Cascade",
 }
 NO_PRESS = "none"
@@ -39,7 +40,9 @@ class Variant:
 
 def kinds_for(roles: Collection[Role]) -> list[str]:
     """The methods that models of these roles allow."""
-    needs = {"speculative": Role.DRAFT, "cascade": Role.INTERMEDIATE}
+    needs = {
+        "speculative": Role.DRAFT, "lookup-first": Role.DRAFT, "cascade": Role.INTERMEDIATE
+    }  # fmt: skip
     return [kind for kind in KINDS if needs.get(kind, Role.TARGET) in roles]
 
 

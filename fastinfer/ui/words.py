@@ -128,6 +128,7 @@ CHINESE: dict[str, str] = {
     "fi_choice_kind_autoregressive": "自回归",
     "fi_choice_kind_speculative": "推测解码",
     "fi_choice_kind_prompt-lookup": "提示查找",
+    "fi_choice_kind_lookup-first": "先查找,再草稿",
     "fi_choice_kind_cascade": "级联",
     "fi_choice_kind_none": "无第三列",
     "fi_group_third": "C:第三列",

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.integration
 PROMPT = "It was a dark and stormy night; it was a dark"
 METHODS = ("autoregressive", "speculative", "cascade")
 DRAFTED = [{"method": "speculative"}, {"method": "cascade"}, {"draft": "prompt-lookup"},
+           {"draft": "lookup-first"}, {"method": "cascade", "draft": "lookup-first"},
            {"method": "cascade", "draft": "prompt-lookup"}]  # fmt: skip
 
 

@@ -28,7 +28,7 @@ SAMPLES = 2500
 P_LOW = 1e-4
 P_MUTANT = 1e-9
 
-METHODS = ("autoregressive", "speculative", "cascade", "prompt-lookup")
+METHODS = ("autoregressive", "speculative", "cascade", "prompt-lookup", "lookup-first")
 GAMMAS = (
     GammaConfig(policy="constant", initial=3),
     GammaConfig(policy="aimd", initial=2),

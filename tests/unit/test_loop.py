@@ -10,7 +10,7 @@ from fastinfer.config import GammaConfig, SamplingConfig
 from fastinfer.events import Origin, Role
 
 GREEDY = SamplingConfig(temperature=0.0)
-METHODS = ("speculative", "cascade", "prompt-lookup")
+METHODS = ("speculative", "cascade", "prompt-lookup", "lookup-first")
 
 
 def greedy(method: str, prompt: list[int], gamma: GammaConfig, **kwargs: object) -> Toy:

@@ -15,9 +15,7 @@ def masks() -> Masks:
 
 @pytest.mark.parametrize("window", [None, 1, 3, 40])
 @pytest.mark.parametrize("count", [1, 2, 5, LONGEST_KEPT, LONGEST_KEPT + 1])
-def test_each_token_sees_its_past_and_no_more(
-    masks: Masks, count: int, window: int | None
-) -> None:
+def test_each_token_sees_its_past_and_no_more(masks: Masks, count: int, window: int | None) -> None:
     for entries in (7, 0, 300, CHUNK + 1, 7):  # shorter after longer: a kept mask is cut anew
         mask = masks.of(entries, count, window)
         back = torch.arange(entries, entries + count)[:, None] - torch.arange(entries + count)

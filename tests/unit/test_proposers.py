@@ -5,11 +5,18 @@ from __future__ import annotations
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from toys import ResidualRule, models
+from toys import ResidualRule, TableLM, models
 
 from fastinfer.config import GammaConfig, SamplingConfig
+from fastinfer.decoding.cost_aware import CostAwareGamma
 from fastinfer.decoding.gamma import ConstantGamma
-from fastinfer.decoding.proposers import ModelProposer, NoDraft, PromptLookupProposer
+from fastinfer.decoding.proposers import (
+    LookupFirstProposer,
+    ModelProposer,
+    NoDraft,
+    PromptLookupProposer,
+)
+from fastinfer.decoding.protocols import GammaController, Outcome
 from fastinfer.decoding.sampling import Law
 
 FREE = ConstantGamma(GammaConfig(policy="constant"))
@@ -57,9 +64,59 @@ def test_the_index_that_grows_finds_what_a_plain_search_finds(
         ]
         if size <= len(tokens) and starts:
             start = starts[-1] + size
-            expected = tuple(tokens[start : start + limit])
+            again = tokens[start:] * limit  # a copy that reaches the end goes on with itself
+            expected = tuple(again[:limit])
             break
     assert proposed == expected
+
+
+def test_a_loop_is_copied_round_and_round() -> None:
+    proposer = PromptLookupProposer(10, FREE)
+    assert proposer.propose([5, 7, 8, 7, 8], 6).token_ids == (7, 8, 7, 8, 7, 8)
+
+
+def lookup_first(gamma: GammaController) -> tuple[LookupFirstProposer, TableLM]:
+    _, draft, _ = models(vocab_size=5)
+    law = Law(SamplingConfig(temperature=0.7), num_prompt_tokens=2)
+    asked = ModelProposer(draft, law, ResidualRule(0), gamma)
+    return LookupFirstProposer(PromptLookupProposer(5, gamma, min_ngram=3), asked), draft
+
+
+def test_lookup_first_asks_the_model_where_nothing_repeats() -> None:
+    proposer, draft = lookup_first(FREE)
+    assert proposer.models == (draft,)
+    tokens = [1, 2, 3, 4, 1, 2]
+    proposer.prefill(tokens[:2])
+    drawn = proposer.propose(tokens, 3)  # two repeated tokens are not enough
+    assert len(drawn) == 3 and not drawn.copied
+    assert float(drawn.probs.max()) < 1.0
+    proposer.rollback(len(tokens))
+    tokens.append(3)
+    read = draft.num_tokens
+    copied = proposer.propose(tokens, 3)
+    assert copied.copied and copied.token_ids == (4, 1, 2)
+    assert draft.num_tokens == read  # it was not asked
+    proposer.rollback(len(tokens))
+    assert not proposer.propose([*tokens, 0], 2).copied  # and has read on since
+
+
+def test_a_copy_does_not_tell_what_the_model_costs() -> None:
+    gamma = CostAwareGamma(GammaConfig(policy="cost_aware"))
+
+    def learn(copied: bool, draft_ms: float) -> None:
+        gamma.update(
+            Outcome(
+                num_drafted=2, num_accepted=2, confidences=(1.0, 1.0), draft_ms=draft_ms,
+                verify_ms=10.0, copied=copied,
+            )
+        )  # fmt: skip
+
+    learn(copied=False, draft_ms=6.0)
+    before = gamma.predicted_speedup(3)
+    for _ in range(3):
+        learn(copied=True, draft_ms=0.01)
+    assert gamma._draft_time.ms == 3.0
+    assert gamma.predicted_speedup(3) > before  # acceptance has been learnt all the same
 
 
 def test_no_draft_proposes_nothing() -> None:

@@ -49,8 +49,14 @@ def test_a_value_that_is_gone_gives_way(roles: set[Role], value: Any, wanted: An
 
 def test_each_role_brings_its_methods() -> None:
     assert kinds_for(ALONE) == ["autoregressive", "prompt-lookup"]
-    assert kinds_for(ALL) == ["autoregressive", "speculative", "prompt-lookup", "cascade"]
-    assert drafting_kinds(PAIR) == ["speculative", "prompt-lookup"]
+    assert kinds_for(ALL) == [
+        "autoregressive",
+        "speculative",
+        "prompt-lookup",
+        "lookup-first",
+        "cascade",
+    ]
+    assert drafting_kinds(PAIR) == ["speculative", "prompt-lookup", "lookup-first"]
     assert third_kinds(ALONE) == ["none", "autoregressive", "prompt-lookup"]
     assert [value for _, value in acting(PAIR)] == ["draft", "target"]
     assert [value for _, value in labelled_choices("method", PAIR)] == [

@@ -29,6 +29,7 @@ from fastinfer.events import Event, Finished, Role, Shadow, Started, Step
 from fastinfer.info import EngineInfo
 from fastinfer.metrics import RunStats
 from fastinfer.models import loading
+from fastinfer.models.apart import apart
 from fastinfer.models.chat import chat_ids, has_template, prompt_ids
 from fastinfer.models.hub import Progress
 from fastinfer.models.loading import LoadedModels, Tokenizer, TransformersModel
@@ -66,7 +67,7 @@ def load(
     """
     given = {Role.TARGET: target, Role.INTERMEDIATE: intermediate, Role.DRAFT: draft}
     overrides = {role: name for role, name in given.items() if name is not None}
-    return Engine(loading.load_models(preset, overrides, dtype, device, progress))
+    return apart(lambda: Engine(loading.load_models(preset, overrides, dtype, device, progress)))
 
 
 class Engine:

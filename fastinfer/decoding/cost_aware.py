@@ -10,9 +10,10 @@ a_i come from the draft's confidence, calibrated while running; the costs are me
 running. The verification's share is in the price because on a CPU a longer block costs more.
 
 Deviation from the idealised rule: the first round is a plain step (it measures what drafting has to
-beat) and the next three draft `initial` tokens each, since a first round in a cold process is slow.
-Where nothing pays, plain steps follow, with a probe of one token after 8, 16, 32, ... of them,
-since the text may turn easier.
+beat), the next drafts two tokens and two more draft `initial` tokens each, since a first round in a
+cold process is slow. Where nothing pays, plain steps follow, with a probe of one token after 8, 16,
+32, ... of them, since the text may turn easier. Where a drafted token takes as long as a plain step
+nothing ever can, and nothing more is learnt.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ LINE_MEMORY = 0.95
 OUTLIER = 2.0  # the same, of the line through the verification times
 SLOPE_PRIOR = 4.0  # squared tokens: block sizes that hardly differ say little of the slope
 LEARNING_ROUNDS = 3
+FIRST_DRAFT = 2
 FIRST_PROBE = 8
 LAST_PROBE = 64
 
@@ -113,10 +115,16 @@ class VerifyTimes:
         return self._plain.ms > 0.0
 
     def at(self, num_drafted: int) -> float:
-        """The time for a block of this size, never less than a plain step's."""
-        if num_drafted == 0 and self.plain_known:
-            return self._plain.ms
-        return max(self._plain.ms, self._on_line(num_drafted))
+        """The time for a block of this size, never less than a plain step's.
+
+        Of that one there may be a single measurement, the first of a cold process: it takes no
+        longer than blocks do on average.
+        """
+        plain = self._plain.ms
+        if self._count:
+            level = self._ms / self._count
+            plain = min(plain, level) if self.plain_known else level
+        return plain if num_drafted == 0 else max(plain, self._on_line(num_drafted))
 
     def slope(self) -> float:
         """ms that one more token adds: least squares, leaning on none at all, never negative."""
@@ -180,7 +188,7 @@ class CostAwareGamma:
         if count < self.minimum:
             return True
         if self._learning:
-            return count < self.initial
+            return count < (self.initial if self._drafted_rounds else FIRST_DRAFT)
         if count == 0:
             return True  # `gamma` has decided that this round drafts
         reached = math.prod(map(self.acceptance.estimate, confidences))
@@ -227,7 +235,8 @@ class CostAwareGamma:
 
     @property
     def _learning(self) -> bool:
-        return self._drafted_rounds < LEARNING_ROUNDS
+        dear = self.verify.plain_known and self._draft_time.ms >= self.verify.at(0)
+        return self._drafted_rounds < LEARNING_ROUNDS and not dear
 
     def _pays(self) -> bool:
         """Whether any block size promises more than plain steps, or drafting has been doing so."""

@@ -62,8 +62,7 @@ class Runner:
         self._line = line
         self._metrics = metrics
         self._max_seconds = max_seconds
-        # One thread for the models' work, and one for tokenizers, which can't be shared either.
-        self._decoding = ThreadPoolExecutor(1, "decoding")
+        # One thread for tokenizers, which can't be shared.
         self._checking = ThreadPoolExecutor(1, "checking")
 
     async def chat_prompt(
@@ -97,7 +96,10 @@ class Runner:
                 loop.call_soon_threadsafe(inbox.put_nowait, item)
 
         stream = functools.partial(self._stream, engine, ids, config)
-        self._decoding.submit(_work, stream, place, stop, put)
+        # A thread for each turn: one that stayed would slow down all others (models/apart.py).
+        threading.Thread(
+            target=_work, args=(stream, place, stop, put), name="decoding", daemon=True
+        ).start()
         try:
             while not isinstance(item := await inbox.get(), _End):
                 yield item

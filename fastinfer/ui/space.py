@@ -30,6 +30,11 @@ def on_zero_gpu() -> bool:
     return asked and importlib.util.find_spec("spaces") is not None
 
 
+def on_space() -> bool:
+    """Whether this is a Space, so that visitors' browsers run on other machines."""
+    return bool(os.environ.get("SPACE_ID"))
+
+
 def seconds_for(num_tokens: Any, runs: int = 1) -> int:
     """How long a GPU is asked for, for so many runs of so many tokens. Anything else is one run
     of none: the form's own check refuses it with words."""

@@ -44,12 +44,12 @@ class Worker(Generic[T]):
         items.
         """
         inbox: queue.SimpleQueue[T | _End] = queue.SimpleQueue()
-        stop = threading.Event()
+        stop, over = threading.Event(), threading.Event()
         threading.Thread(
-            target=self._work, args=(job, inbox, stop), name="engine", daemon=True
+            target=self._work, args=(job, inbox, stop, over), name="engine", daemon=True
         ).start()
         try:
-            yield from self._grouped(inbox)
+            yield from self._grouped(inbox, over)
         finally:
             stop.set()
 
@@ -58,6 +58,7 @@ class Worker(Generic[T]):
         job: Generator[T, None, None],
         inbox: queue.SimpleQueue[T | _End],
         stop: threading.Event,
+        over: threading.Event,
     ) -> None:
         error: Exception | None = None
         with self._turn:
@@ -71,25 +72,35 @@ class Worker(Generic[T]):
             except Exception as raised:  # handed to the reader, who knows whom to tell
                 error = raised
         inbox.put(_End(error))
+        over.set()
 
-    def _grouped(self, inbox: queue.SimpleQueue[T | _End]) -> Generator[list[T], None, None]:
-        batch: list[T] = []
+    def _grouped(
+        self, inbox: queue.SimpleQueue[T | _End], over: threading.Event
+    ) -> Generator[list[T], None, None]:
         due = 0.0  # the first item goes out at once
         while True:
-            wait = max(0.0, due - time.monotonic()) if batch else self._heartbeat_s
-            try:
-                item = inbox.get(timeout=wait)
-            except queue.Empty:
+            # One wake-up for each update: one for each item would take the interpreter away from
+            # the engine's thread many times a second.
+            over.wait(max(0.0, due - time.monotonic()))
+            batch, end = self._taken(inbox)
+            if batch or end is None:
                 yield batch
-                batch, due = [], time.monotonic() + self._update_s
-                continue
-            if isinstance(item, _End):
-                if batch:
-                    yield batch
-                if item.error is not None:
-                    raise item.error
+                due = time.monotonic() + self._update_s
+            if end is not None:
+                if end.error is not None:
+                    raise end.error
                 return
+
+    def _taken(self, inbox: queue.SimpleQueue[T | _End]) -> tuple[list[T], _End | None]:
+        """What has come; nothing where nothing comes for a while."""
+        batch: list[T] = []
+        wait = self._heartbeat_s
+        while True:
+            try:
+                item = inbox.get(timeout=wait) if wait else inbox.get_nowait()
+            except queue.Empty:
+                return batch, None
+            if isinstance(item, _End):
+                return batch, item
             batch.append(item)
-            if time.monotonic() >= due:
-                yield batch
-                batch, due = [], time.monotonic() + self._update_s
+            wait = 0.0

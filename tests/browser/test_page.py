@@ -15,7 +15,6 @@ from tests.browser.acts import (
     chart,
     contrast,
     counts,
-    enabled,
     run,
     set_number,
     spans,
@@ -25,7 +24,6 @@ from tests.browser.acts import (
 )
 from tests.browser.fake_engine import FAKE_SEED, TRAPS, origins_of
 from tests.browser.harness import Site, serving
-from tests.http_server import wait_until
 
 pytestmark = pytest.mark.browser
 
@@ -100,38 +98,6 @@ def test_the_method_autoregressive_has_no_baseline_of_its_own(site: Site, visit:
     run(opened)
     assert text_of(opened, "[data-text=baseline]") == "This run is the baseline itself."
     assert chart(opened, "tpot")[2]["x"] == []
-
-
-def test_stop_frees_the_engine_and_the_next_run_starts(site: Site, visit: Open) -> None:
-    site.engine.pace_s = 0.03
-    opened = visit(site.url)
-    set_number(opened, "max_new_tokens", "20000")
-    opened.page.click("#generate")
-    wait_for_tokens(opened, 5)
-    assert enabled(opened, "stop") and not enabled(opened, "generate")
-    opened.page.click("#stop")
-    wait_until(lambda: site.engine.open_streams == 0, "Stop left the engine running")
-    wait_for_state(opened, "stopped")
-    opened.page.wait_for_selector("#generate:not([disabled])")
-    opened.page.wait_for_selector("#stop[disabled]")
-    kept = len(spans(opened))
-    assert 5 <= kept < 20000
-    assert text_of(opened, "[data-text=phase]") == f"Stopped after {kept} tokens."
-    site.engine.pace_s = 0.0
-    set_number(opened, "max_new_tokens", "50")
-    run(opened)
-    assert len(spans(opened)) == 50
-    assert enabled(opened, "generate") and not enabled(opened, "stop")
-
-
-def test_closing_the_page_frees_the_engine(site: Site, visit: Open) -> None:
-    site.engine.pace_s = 0.03
-    opened = visit(site.url)
-    set_number(opened, "max_new_tokens", "20000")
-    opened.page.click("#generate")
-    wait_for_tokens(opened, 5)
-    opened.page.close()
-    wait_until(lambda: site.engine.open_streams == 0, "a closed page left the engine running")
 
 
 def test_a_second_visitor_waits_and_is_served(site: Site, visit: Open) -> None:

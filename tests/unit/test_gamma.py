@@ -160,6 +160,23 @@ def test_cost_aware_gives_up_where_drafting_cannot_pay(acceptance: float, draft_
     assert controller.gamma <= 1
 
 
+@pytest.mark.parametrize("cold", [1.0, 3.0])
+def test_a_draft_as_dear_as_the_target_costs_next_to_nothing(cold: float) -> None:
+    """The target drafting for itself over a short cache, in a run of 128 tokens."""
+    controller = CostAwareGamma(GammaConfig(policy="cost_aware"))
+    tokens = time = 0.0
+    while tokens < 128:
+        drafted = 0
+        while drafted < controller.gamma and controller.keep_drafting((1.0,) * drafted):
+            drafted += 1
+        accepted = min(drafted, 3)
+        slow = cold if tokens == 0 else 1.0
+        controller.update(round_of(drafted, accepted, 1.1 * drafted, slow, 1.0))
+        tokens += accepted + 1
+        time += 1.1 * drafted + 1.0
+    assert time / tokens < 1.02
+
+
 def test_cost_aware_beats_aimd_where_drafts_are_dear() -> None:
     # AIMD can't go below its floor of four: 0.63x at c = .4, acceptance .4.
     assert simulate(0.4, 0.4)[0] > simulate(0.4, 0.4, policy="aimd")[0] + 0.2
@@ -198,10 +215,18 @@ def test_a_block_is_never_cheaper_than_a_plain_step() -> None:
     times = VerifyTimes()
     times.add(0, 1.0)
     assert times.at(5) == 1.0
-    times.add(4, 0.5)
-    times.add(8, 0.4)
-    assert times.at(4) == times.at(12) == 1.0
+    times.add(4, 1.1)
+    times.add(8, 0.9)
+    assert times.at(0) == times.at(4) == times.at(12) == pytest.approx(1.0, abs=0.01)
     assert times.slope() == 0.0
+
+
+def test_a_cold_first_step_does_not_make_drafting_look_cheap() -> None:
+    times = VerifyTimes()
+    times.add(0, 5.0)
+    for size in (2, 4, 4):
+        times.add(size, 1.0)
+    assert times.at(0) == pytest.approx(1.0)
 
 
 def test_verification_times_lie_on_a_line_through_noise() -> None:

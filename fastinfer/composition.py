@@ -175,10 +175,7 @@ def proposer_of(
         draft = PromptLookupProposer(models.vocab_size, nearest)
     else:
         asked = ModelProposer(model(Role.DRAFT), law, rule, nearest, end_ids)
-        draft = asked
-        if config.draft == "lookup-first":
-            lookup = PromptLookupProposer(models.vocab_size, nearest, min_ngram=3)
-            draft = LookupFirstProposer(lookup, asked)
+        draft = LookupFirstProposer(asked) if config.draft == "lookup-first" else asked
     if not cascade:
         return draft
     middle = model(Role.INTERMEDIATE)

@@ -169,8 +169,7 @@ class Toy:
         if self.method == "speculative":
             return draft
         if self.method == "lookup-first":
-            lookup = PromptLookupProposer(self.target.vocab_size, gamma, min_ngram=3)
-            return LookupFirstProposer(lookup, draft)
+            return LookupFirstProposer(draft)
         assert self.intermediate is not None
         return CascadeProposer(
             self.intermediate.fresh(), draft, self.law, rule, nearest, gamma, self.rounds,

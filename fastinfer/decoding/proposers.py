@@ -246,8 +246,8 @@ class LookupFirstProposer:
     reads it when it is asked again. flashspec's default strategy is of this kind.
     """
 
-    def __init__(self, lookup: PromptLookupProposer, draft: ModelProposer) -> None:
-        self.lookup = lookup
+    def __init__(self, draft: ModelProposer) -> None:
+        self.lookup = PromptLookupProposer(draft.model.vocab_size, draft.gamma, min_ngram=3)
         self.draft = draft
 
     @property

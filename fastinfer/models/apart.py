@@ -26,6 +26,7 @@ def apart(work: Callable[[], T]) -> T:
         except BaseException as error:  # the caller's to handle
             done.set_exception(error)
 
+    # Not an executor, which at Ctrl-C would wait for a long download's end.
     thread = threading.Thread(target=run, name="apart", daemon=True)
     thread.start()
     thread.join()

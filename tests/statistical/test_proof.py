@@ -17,8 +17,8 @@ from fastinfer.evaluation.proof import Proof, prove
 
 pytestmark = [pytest.mark.statistical, pytest.mark.slow]
 
-DRAWS = 2000
-P_WRONG = 1e-7
+DRAWS = 3000
+P_WRONG = 1e-9
 PROMPT = (
     "The old man looked at the sea and said nothing for a long time. The boats had not come home, "
     "and the light was going. At last he turned to the boy who stood beside him, and said"

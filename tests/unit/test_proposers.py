@@ -79,7 +79,7 @@ def lookup_first(gamma: GammaController) -> tuple[LookupFirstProposer, TableLM]:
     _, draft, _ = models(vocab_size=5)
     law = Law(SamplingConfig(temperature=0.7), num_prompt_tokens=2)
     asked = ModelProposer(draft, law, ResidualRule(0), gamma)
-    return LookupFirstProposer(PromptLookupProposer(5, gamma, min_ngram=3), asked), draft
+    return LookupFirstProposer(asked), draft
 
 
 def test_lookup_first_asks_the_model_where_nothing_repeats() -> None:

@@ -12,8 +12,10 @@ running. The verification's share is in the price because on a CPU a longer bloc
 Deviation from the idealised rule: the first round is a plain step (it measures what drafting has to
 beat), the next drafts two tokens and two more draft `initial` tokens each, since a first round in a
 cold process is slow. Where nothing pays, plain steps follow, with a probe of one token after 8, 16,
-32, ... of them, since the text may turn easier. Where a drafted token takes as long as a plain step
-nothing ever can, and nothing more is learnt.
+32, ... of them, since the text may turn easier. Where a drafted token takes so long that even one
+that is nearly always accepted wouldn't pay, nothing more is learnt, and probes become rare: only
+the costs can change, as they do where the cache grows, and a probe also reads all that the draft
+has missed.
 """
 
 from __future__ import annotations
@@ -36,8 +38,10 @@ OUTLIER = 2.0  # the same, of the line through the verification times
 SLOPE_PRIOR = 4.0  # squared tokens: block sizes that hardly differ say little of the slope
 LEARNING_ROUNDS = 3
 FIRST_DRAFT = 2
+HOPE = 0.9  # acceptance that a draft may yet turn out to have
 FIRST_PROBE = 8
 LAST_PROBE = 64
+RARE_PROBE = 256
 
 
 class Calibration:
@@ -221,7 +225,8 @@ class CostAwareGamma:
         if self._pays():
             self._probe_after = FIRST_PROBE
         elif not paid:
-            self._probe_after = min(LAST_PROBE, 2 * self._probe_after)
+            later = min(LAST_PROBE, 2 * self._probe_after)
+            self._probe_after = later if self._may_yet_pay() else RARE_PROBE
 
     def predicted_speedup(self, gamma: int) -> float:
         """Speed against plain steps with blocks of `gamma`, if acceptance were alike everywhere.
@@ -235,8 +240,14 @@ class CostAwareGamma:
 
     @property
     def _learning(self) -> bool:
-        dear = self.verify.plain_known and self._draft_time.ms >= self.verify.at(0)
-        return self._drafted_rounds < LEARNING_ROUNDS and not dear
+        return self._drafted_rounds < LEARNING_ROUNDS and (
+            not self.verify.plain_known or self._may_yet_pay()
+        )
+
+    def _may_yet_pay(self) -> bool:
+        """Whether a single token would, if it was accepted as often as can be hoped for."""
+        cost = self._draft_time.ms + self.verify.at(1)
+        return (1.0 + HOPE) * self.verify.at(0) > cost
 
     def _pays(self) -> bool:
         """Whether any block size promises more than plain steps, or drafting has been doing so."""

@@ -255,7 +255,7 @@ def _phase(phase: Phase) -> str:
             return "Warming up, once per method"
         case "baseline":
             made = labels.plural(phase.num_tokens, "token")
-            return f"Measuring the baseline: autoregressive, same prompt, {made}"
+            return f"Measuring the baseline: autoregressive, same prompt, up to {made}"
         case "decoding":
             return "Generating"
 

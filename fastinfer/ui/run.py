@@ -19,7 +19,9 @@ from fastinfer.metrics import RunStats
 if TYPE_CHECKING:
     from fastinfer.info import EngineInfo
 
-BASELINE_TOKENS = 32
+BASELINE_TOKENS = 128
+LEAST_BASELINE_TOKENS = 32
+BASELINE_MS = 1000.0  # a slow model's baseline ends here: short enough to wait for, long to time
 WARM_UP_TOKENS = 8
 
 
@@ -102,7 +104,16 @@ class Runs:
                 stats.add(event)
                 if isinstance(event, Step):
                     yield Tick()
+                if _timed_enough(stats):
+                    break
         yield Baseline(tpot_ms=stats.tpot_ms, num_tokens=stats.num_tokens)
+
+
+def _timed_enough(stats: RunStats) -> bool:
+    if stats.first_ms is None or stats.last_ms is None:
+        return False
+    long = stats.last_ms - stats.first_ms >= BASELINE_MS
+    return long and stats.num_tokens >= LEAST_BASELINE_TOKENS
 
 
 def _shortened(config: DecodeConfig, num_tokens: int) -> DecodeConfig:

@@ -53,9 +53,14 @@ ROUNDS: dict[str, tuple[tuple[Origin, ...], ...]] = {
 
 
 class FakeEngine:
-    """A step per round, `pace_s` apart. `open_streams` tells whether anything is left running."""
+    """A step per round, `pace_s` apart and `token_ms` by its own clock.
 
-    def __init__(self, words: tuple[str, ...] = TRAPS, pace_s: float = 0.0) -> None:
+    `open_streams` tells whether anything is left running.
+    """
+
+    def __init__(
+        self, words: tuple[str, ...] = TRAPS, pace_s: float = 0.0, *, token_ms: float = 10.0
+    ) -> None:
         self.info = EngineInfo(
             preset="fake",
             models={role: f"fake-{role}" for role in Role},
@@ -65,6 +70,7 @@ class FakeEngine:
             backends=dict.fromkeys(Role, "fastinfer") | {Role.DRAFT: "transformers"},
         )
         self.words = words
+        self.token_ms = token_ms
         self.open_streams = 0
         self.closed = threading.Event()
         self.reset(pace_s)
@@ -131,7 +137,7 @@ class FakeEngine:
                 dropped = start + made - (start + made - dropped) // 2
             made += len(tokens)
             text += "".join(token.text for token in tokens)
-            elapsed_ms += 10.0 if index else 0.0
+            elapsed_ms += self.token_ms if index else 0.0
             step = _step(index, tokens, roles, start + made, elapsed_ms)
             if pressed:
                 step = dataclasses.replace(

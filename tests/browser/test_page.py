@@ -58,7 +58,7 @@ def test_figures_seed_and_baseline_are_shown(site: Site, visit: Open) -> None:
     assert text_of(opened, "[data-text='accepted.intermediate']") == "75 %"
     assert f"seed {FAKE_SEED} " in text_of(opened, "[data-text=run]")
     note = text_of(opened, "[data-text=baseline]")
-    assert "autoregressive, same prompt, 32 tokens, measured just before" in note
+    assert "autoregressive, same prompt, 101 tokens, measured just before" in note
 
 
 def test_text_is_shown_literally_and_never_run(site: Site, visit: Open) -> None:

@@ -160,21 +160,28 @@ def test_cost_aware_gives_up_where_drafting_cannot_pay(acceptance: float, draft_
     assert controller.gamma <= 1
 
 
+@pytest.mark.parametrize("draft_ms", [0.95, 1.1])
 @pytest.mark.parametrize("cold", [1.0, 3.0])
-def test_a_draft_as_dear_as_the_target_costs_next_to_nothing(cold: float) -> None:
-    """The target drafting for itself over a short cache, in a run of 128 tokens."""
+def test_a_draft_as_dear_as_the_target_costs_next_to_nothing(cold: float, draft_ms: float) -> None:
+    """The target drafting for itself over a short cache, in a run of 128 tokens.
+
+    What it has not seen, it must read before it drafts: a pass, and more for many tokens.
+    """
     controller = CostAwareGamma(GammaConfig(policy="cost_aware"))
-    tokens = time = 0.0
+    tokens = time = unseen = 0.0
     while tokens < 128:
         drafted = 0
         while drafted < controller.gamma and controller.keep_drafting((1.0,) * drafted):
             drafted += 1
         accepted = min(drafted, 3)
         slow = cold if tokens == 0 else 1.0
-        controller.update(round_of(drafted, accepted, 1.1 * drafted, slow, 1.0))
+        draft = drafted * draft_ms + (0.03 * unseen if drafted else 0.0)
+        verify = 1.0 + 0.03 * drafted
+        unseen = 0.0 if drafted else unseen + 1.0
+        controller.update(round_of(drafted, accepted, draft, slow * verify, 1.0))
         tokens += accepted + 1
-        time += 1.1 * drafted + 1.0
-    assert time / tokens < 1.02
+        time += draft + verify
+    assert time / tokens < 1.01
 
 
 def test_cost_aware_beats_aimd_where_drafts_are_dear() -> None:

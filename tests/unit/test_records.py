@@ -158,7 +158,7 @@ def test_phases_speak_and_ticks_do_not() -> None:
     recorder = Recorder(DecodeConfig())
     assert recorder.add(Tick()) == ""
     phase = texts(lines(recorder.add(Phase(name="baseline", num_tokens=32))))["phase"]
-    assert phase == "Measuring the baseline: autoregressive, same prompt, 32 tokens"
+    assert phase == "Measuring the baseline: autoregressive, same prompt, up to 32 tokens"
 
 
 def test_the_end_is_announced_once() -> None:

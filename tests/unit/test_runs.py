@@ -6,7 +6,7 @@ import pytest
 
 from fastinfer.events import Finished, Started, Step
 from fastinfer.ui.form import form_to_config
-from fastinfer.ui.run import BASELINE_TOKENS, Baseline, Phase, Runs
+from fastinfer.ui.run import LEAST_BASELINE_TOKENS, Baseline, Phase, Runs
 from tests.browser.fake_engine import FakeEngine
 from tests.form_values import values
 
@@ -18,16 +18,23 @@ def wait_until_free(engine: FakeEngine) -> None:
 
 def test_the_baseline_is_the_same_request_made_plain_and_short() -> None:
     engine = FakeEngine()
-    config = form_to_config(values(max_new_tokens=100, stop="END", seed="3"))
+    config = form_to_config(values(max_new_tokens=500, stop="END", seed="3"))
     messages = list(Runs(engine).messages("once", config))
     baseline, wanted = engine.requests[-2:]
     assert wanted == config
     assert baseline.method == "autoregressive"
     assert baseline.sampling == config.sampling
-    assert baseline.max_new_tokens == BASELINE_TOKENS
+    assert baseline.max_new_tokens == 128
     assert baseline.stop == () and baseline.ignore_eos  # so that it is long enough to be timed
-    assert Baseline(tpot_ms=10.0, num_tokens=BASELINE_TOKENS) in messages
+    assert Baseline(tpot_ms=10.0, num_tokens=101) in messages  # a second behind the first token
     assert isinstance(messages[-1], Finished)
+
+
+def test_a_slow_models_baseline_ends_after_a_second_but_has_its_least_length() -> None:
+    engine = FakeEngine(token_ms=400.0)
+    messages = list(Runs(engine).messages("once", form_to_config(values(max_new_tokens=100))))
+    assert Baseline(tpot_ms=400.0, num_tokens=LEAST_BASELINE_TOKENS) in messages
+    assert engine.open_streams == 0
 
 
 def test_a_short_run_has_a_short_baseline() -> None:

@@ -16,7 +16,6 @@ from fastinfer.http.app import build_api
 from fastinfer.http.line import InLine, Line
 from fastinfer.http.process import KEEP_ALIVE_SECONDS, SHUTDOWN_SECONDS, SWITCH_SECONDS
 from fastinfer.models.catalog import PRESETS
-from fastinfer.models.devices import leave_a_core
 from fastinfer.serve_options import ServeConfig, add_limits, read_port, serve_config
 from fastinfer.shelf import CurrentEngine, EngineShelf
 from fastinfer.ui import space
@@ -50,8 +49,6 @@ def main() -> None:
     try:
         port = read_port(args.port)
         config = serve_config(args, os.environ)
-        if not space.on_space():
-            leave_a_core()  # to the browser
         engine = load(args.preset)
     except ConfigError as error:
         parser.exit(2, f"app.py: {error}\n")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
@@ -48,15 +50,23 @@ def _first_of_split() -> torch.device:
     return torch.device("cuda", 0)
 
 
-def leave_a_core() -> None:
-    """One thread fewer than this machine has cores for torch, unless OMP_NUM_THREADS says how many.
+@contextmanager
+def a_core_left() -> Iterator[None]:
+    """Inside, torch's work of this thread has a core less, unless OMP_NUM_THREADS gives its number.
 
     All threads wait for the last in each operation. Where a browser draws on the same cores it
     stops one of them for milliseconds: with two threads on two cores a token took four times as
     long as with one.
     """
-    if "OMP_NUM_THREADS" not in os.environ:
-        torch.set_num_threads(max(1, torch.get_num_threads() - 1))
+    before = torch.get_num_threads()
+    if before == 1 or "OMP_NUM_THREADS" in os.environ:
+        yield
+        return
+    torch.set_num_threads(before - 1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)  # a new thread begins with the number that was set last
 
 
 def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Generator
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, nullcontext
 from html import escape
 from typing import Any
 
@@ -21,12 +22,16 @@ log = logging.getLogger(__name__)
 
 
 class GenerateHandler:
-    """Serves the Generate tab on one engine, one run at a time."""
+    """Serves the Generate tab on one engine, one run at a time, each within `around()`."""
 
-    def __init__(self, engine: TextEngine) -> None:
+    def __init__(
+        self,
+        engine: TextEngine,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._engine = engine
         self._runs = Runs(engine)
-        self._worker: Worker[Message] = Worker()
+        self._worker: Worker[Message] = Worker(around=around)
 
     def check(self, prompt: str | None, *values: Any) -> DecodeConfig:
         """The request that the form makes. A bad value becomes a toast, by raising gr.Error."""

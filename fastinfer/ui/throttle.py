@@ -8,8 +8,8 @@ from __future__ import annotations
 import queue
 import threading
 import time
-from collections.abc import Generator
-from contextlib import closing
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -29,12 +29,19 @@ class _End:
 
 
 class Worker(Generic[T]):
-    """Runs jobs in threads of their own, one job at a time."""
+    """Runs jobs in threads of their own, one job at a time, each within `around()`."""
 
-    def __init__(self, *, update_s: float = UPDATE_S, heartbeat_s: float = HEARTBEAT_S) -> None:
+    def __init__(
+        self,
+        *,
+        update_s: float = UPDATE_S,
+        heartbeat_s: float = HEARTBEAT_S,
+        around: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> None:
         self._turn = threading.Lock()
         self._update_s = update_s
         self._heartbeat_s = heartbeat_s
+        self._around = around
 
     def batches(self, job: Generator[T, None, None]) -> Generator[list[T], None, None]:
         """The job's items in order, grouped; an empty batch means that nothing came for a while.
@@ -64,7 +71,7 @@ class Worker(Generic[T]):
         with self._turn:
             try:
                 # A stopped predecessor may still have held the turn while this one was stopped too.
-                with closing(job):
+                with self._around(), closing(job):
                     while not stop.is_set():
                         inbox.put(next(job))
             except StopIteration:

@@ -63,6 +63,13 @@ def test_one_run_at_a_time() -> None:
     assert limited and {fn.concurrency_limit for fn in limited} == {1}
 
 
+def test_gradios_queue_leaves_the_interpreter_to_the_engine() -> None:
+    untouched, demo = gr.Blocks().queue()._queue, build_demo(FakeEngine())._queue
+    for name, least in (("sleep_when_free", 0.02), ("progress_update_sleep_when_free", 0.1)):
+        assert hasattr(untouched, name), "gradio waits in some other way now: measure again"
+        assert getattr(demo, name) >= least
+
+
 def test_the_form_as_it_opens_is_a_good_request(config: dict[str, Any]) -> None:
     by_id = {"stop": "stop_texts"}
     opened = [component(config, by_id.get(name, name)).get("value") for name in FIELDS]

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from fastinfer.models.apart import apart
-from fastinfer.models.devices import leave_a_core
+from fastinfer.models.devices import a_core_left
 
 
 def test_work_apart_is_over_with_its_thread() -> None:
@@ -31,16 +31,17 @@ def test_what_fails_apart_fails_here() -> None:
 
 
 @pytest.mark.parametrize(
-    ("before", "variable", "after"), [(4, None, 3), (2, None, 1), (1, None, 1), (4, "4", 4)]
+    ("before", "variable", "inside"), [(4, None, 3), (2, None, 1), (1, None, 1), (4, "4", 4)]
 )
 def test_a_core_is_left_to_the_browser(
-    monkeypatch: pytest.MonkeyPatch, before: int, variable: str | None, after: int
+    monkeypatch: pytest.MonkeyPatch, before: int, variable: str | None, inside: int
 ) -> None:
-    wanted: list[int] = []
-    monkeypatch.setattr(torch, "get_num_threads", lambda: before)
-    monkeypatch.setattr(torch, "set_num_threads", wanted.append)
+    numbers = [before]
+    monkeypatch.setattr(torch, "get_num_threads", lambda: numbers[-1])
+    monkeypatch.setattr(torch, "set_num_threads", numbers.append)
     monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
     if variable is not None:
         monkeypatch.setenv("OMP_NUM_THREADS", variable)
-    leave_a_core()
-    assert (wanted or [before]) == [after]
+    with a_core_left():
+        assert numbers[-1] == inside
+    assert numbers[-1] == before

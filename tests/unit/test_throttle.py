@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 
 import pytest
 
@@ -26,6 +27,34 @@ def test_batches_keep_every_item_in_order() -> None:
 def test_a_fast_job_is_not_yielded_item_by_item() -> None:
     batches = list(Worker[int](update_s=10).batches(numbers(1000)))
     assert len(batches) <= 2  # the first item at once, the rest at the end
+
+
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_job_runs_within_what_is_put_around_it(stopped: bool) -> None:
+    seen: list[tuple[str, int]] = []
+
+    @contextmanager
+    def around() -> Iterator[None]:
+        seen.append(("in", threading.get_ident()))
+        try:
+            yield
+        finally:
+            seen.append(("out", threading.get_ident()))
+            left.set()
+
+    def job() -> Generator[int, None, None]:
+        for number in range(100):
+            seen.append(("job", threading.get_ident()))
+            time.sleep(0.001)
+            yield number
+
+    left = threading.Event()
+    batches = Worker[int](update_s=0.01, around=around).batches(job())
+    next(batches)
+    batches.close() if stopped else list(batches)
+    assert left.wait(5)
+    assert [name for name, _ in seen] == ["in", *["job"] * (len(seen) - 2), "out"]
+    assert len({thread for _, thread in seen} - {threading.get_ident()}) == 1
 
 
 def test_silence_gives_empty_batches() -> None:

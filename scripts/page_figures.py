@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -24,6 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import torch
 from gradio_client import Client
 from playwright.sync_api import Browser, sync_playwright
 
@@ -31,6 +33,7 @@ from fastinfer.engine import load
 from fastinfer.evaluation.benchmark import spread
 from fastinfer.evaluation.environment import environment
 from fastinfer.http.line import InLine, Line
+from fastinfer.models.devices import a_core_left
 from fastinfer.shelf import CurrentEngine, EngineShelf
 from fastinfer.ui.backstage import Backstage
 from fastinfer.ui.compare_tab import CompareHandler
@@ -54,11 +57,13 @@ PROOFS = {
 }
 
 
-def command(*words: str) -> str:
+def command(*words: str, threads: int) -> str:
     """The last line of what `python -m fastinfer WORDS` prints."""
     run = subprocess.run(
-        [sys.executable, "-m", "fastinfer", *words], capture_output=True, text=True, check=True
-    )
+        [sys.executable, "-m", "fastinfer", *words],
+        capture_output=True, text=True, check=True,
+        env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+    )  # fmt: skip
     return run.stdout.strip().splitlines()[-1]
 
 
@@ -159,7 +164,12 @@ def backstage() -> Backstage:
 
 
 def comparing() -> dict[str, Any]:
-    """What Compare shows after "Again ×5", what bench finds, and the first over the second."""
+    """What Compare shows after "Again ×5", what bench finds, and the first over the second.
+
+    Both with as many threads as the page takes.
+    """
+    with a_core_left():
+        threads = torch.get_num_threads()
     held = backstage()
     engine = InLine(CurrentEngine(held.shelf), held.line)
     handler = CompareHandler(engine, held)
@@ -174,11 +184,11 @@ def comparing() -> dict[str, Any]:
         line = command(
             "bench", "--methods", "autoregressive,speculative", "--prompts", folder,
             "--repeats", "5", "--rule", "coupled", "--gamma-policy", "constant", "--gamma", "4",
-            "--max-new-tokens", "128",
+            "--max-new-tokens", "128", threads=threads,
         )  # fmt: skip
     measured = json.loads(line)["results"]["speculative"]["achieved_speedup"]
     return {
-        "options": OPTIONS, "repeats": 5, "shown": shown, "bench": measured,
+        "options": OPTIONS, "repeats": 5, "threads": threads, "shown": shown, "bench": measured,
         "shown_over_bench": shown / measured,
     }  # fmt: skip
 

@@ -17,7 +17,7 @@ from fastinfer.events import Role, Step
 from fastinfer.ui import compare_record
 from fastinfer.ui.backstage import Backstage
 from fastinfer.ui.compare_record import Result
-from fastinfer.ui.job import Job, Start, Values, buttons, checked, play
+from fastinfer.ui.job import Job, Start, Values, buttons, checked, page_worker, play
 from fastinfer.ui.presets import load_presets
 from fastinfer.ui.report_view import scripted_view
 from fastinfer.ui.roles import RoleField
@@ -75,7 +75,7 @@ class CompareHandler:
     def __init__(self, engine: TextEngine, backstage: Backstage) -> None:
         self._engine = engine
         self._backstage = backstage
-        self._worker: Worker[Message] = Worker()
+        self._worker: Worker[Message] = page_worker()
 
     def read(self, prompt: str | None, *values: Any) -> Asked:
         """The form's values as columns; raises `ConfigError`."""

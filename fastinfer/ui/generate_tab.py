@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from functools import partial
 from typing import Any
 
@@ -10,7 +9,6 @@ import gradio as gr
 from gradio.context import Context
 
 from fastinfer.events import Role
-from fastinfer.models.devices import a_core_left
 from fastinfer.ui.charts import live_charts
 from fastinfer.ui.controls import Form, build_form, choices_for, labelled_choices, settled
 from fastinfer.ui.form import FIELDS
@@ -20,7 +18,7 @@ from fastinfer.ui.link import read_link
 from fastinfer.ui.presets import fields_of, load_presets, row_of
 from fastinfer.ui.roles import RoleField, loaded_roles
 from fastinfer.ui.run import TextEngine
-from fastinfer.ui.space import on_space, seconds_for
+from fastinfer.ui.space import seconds_for
 from fastinfer.ui.stream_view import stream_view
 from fastinfer.ui.words import word
 
@@ -48,8 +46,7 @@ def generate_tab(engine: TextEngine) -> tuple[RoleField, ...]:
             view = stream_view(live_charts(), VIEW)
     with samples:
         _examples(form, choices)
-    # The browser draws each token. On a Space that is another machine's work.
-    handler = GenerateHandler(engine, nullcontext if on_space() else a_core_left)
+    handler = GenerateHandler(engine)
     begin = Start(button=start, check=handler.check, run=handler.generate, duration=_seconds)
     Job(starts=(begin,), stop=stop, status=status, inputs=form.values, view=view).wire()
     _restore(form, engine)

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import uuid
-from collections.abc import Callable, Generator
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Generator
 from html import escape
 from typing import Any
 
@@ -13,6 +12,7 @@ import gradio as gr
 
 from fastinfer.config import ConfigError, DecodeConfig
 from fastinfer.ui.form import form_to_config
+from fastinfer.ui.job import page_worker
 from fastinfer.ui.labels import field_name
 from fastinfer.ui.records import Recorder
 from fastinfer.ui.run import Message, Runs, TextEngine
@@ -22,16 +22,12 @@ log = logging.getLogger(__name__)
 
 
 class GenerateHandler:
-    """Serves the Generate tab on one engine, one run at a time, each within `around()`."""
+    """Serves the Generate tab on one engine, one run at a time."""
 
-    def __init__(
-        self,
-        engine: TextEngine,
-        around: Callable[[], AbstractContextManager[None]] = nullcontext,
-    ) -> None:
+    def __init__(self, engine: TextEngine) -> None:
         self._engine = engine
         self._runs = Runs(engine)
-        self._worker: Worker[Message] = Worker(around=around)
+        self._worker: Worker[Message] = page_worker()
 
     def check(self, prompt: str | None, *values: Any) -> DecodeConfig:
         """The request that the form makes. A bad value becomes a toast, by raising gr.Error."""

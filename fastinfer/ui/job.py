@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Generator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Literal, TypeVar
@@ -12,9 +13,10 @@ import gradio as gr
 from gradio.components import Component
 
 from fastinfer.config import ConfigError
+from fastinfer.models.devices import a_core_left
 from fastinfer.ui.labels import field_name
 from fastinfer.ui.report import Report
-from fastinfer.ui.space import Duration, gpu
+from fastinfer.ui.space import Duration, gpu, on_space
 from fastinfer.ui.stream_view import over_js
 from fastinfer.ui.throttle import Worker
 from fastinfer.ui.words import word
@@ -103,6 +105,11 @@ def buttons(start: str, name: str, *more: str) -> tuple[list[gr.Button], gr.Butt
         )  # fmt: skip
     status = gr.Markdown("", elem_classes="fi-job-status", min_height=18)
     return begins, stop, status
+
+
+def page_worker() -> Worker[Any]:
+    """A worker for jobs that a browser shows: it has a core for itself, unless this is a Space."""
+    return Worker(around=nullcontext if on_space() else a_core_left)
 
 
 def play(

@@ -7,7 +7,7 @@ from typing import Any, Generic, TypeVar
 
 from fastinfer.engine import Engine
 from fastinfer.ui.backstage import Backstage
-from fastinfer.ui.job import Values, checked, play_report
+from fastinfer.ui.job import Values, checked, page_worker, play_report
 from fastinfer.ui.report import Measuring, Report
 from fastinfer.ui.throttle import Worker
 
@@ -32,7 +32,7 @@ class MeasuringHandler(Generic[Asked]):
         self._measure = measure
         self._report = report
         self._first = first
-        self._worker: Worker[Measuring] = Worker()
+        self._worker: Worker[Measuring] = page_worker()
 
     def check(self, *values: Any) -> Asked:
         """The form's values, a slip becoming a toast."""

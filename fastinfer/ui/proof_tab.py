@@ -12,7 +12,7 @@ from gradio.components import Component
 from fastinfer.config import RULES, DecodeConfig
 from fastinfer.evaluation.proof import prove
 from fastinfer.ui.backstage import Backstage
-from fastinfer.ui.job import Job, Start, Values, buttons, checked, play_report
+from fastinfer.ui.job import Job, Start, Values, buttons, checked, page_worker, play_report
 from fastinfer.ui.proof_report import Asked, Drawn, likeliest, report, texts_of
 from fastinfer.ui.report import Report
 from fastinfer.ui.report_view import report_view
@@ -43,7 +43,7 @@ class ProofHandler:
     def __init__(self, engine: TextEngine, backstage: Backstage) -> None:
         self._engine = engine
         self._backstage = backstage
-        self._worker: Worker[Drawn] = Worker()
+        self._worker: Worker[Drawn] = page_worker()
 
     def read(self, prompt: str | None, *values: Any) -> Asked:
         """The form's values; raises `ConfigError`."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Generator
 from itertools import pairwise
 from typing import Any
 
 import gradio as gr
 import pytest
+import torch
 
+from fastinfer.events import Event
 from fastinfer.ui.form import form_to_config
 from fastinfer.ui.handlers import GenerateHandler
 from tests.browser.fake_engine import FakeEngine
@@ -31,6 +34,27 @@ def test_the_value_only_grows_and_holds_the_whole_text() -> None:
     records = [json.loads(line) for line in yielded[-1].splitlines()]
     assert num_tokens(records) == 40
     assert records[-1].keys() <= {"text", "bars"} and records[0].keys() == {"open"}
+
+
+@pytest.mark.parametrize(("space", "spared"), [(None, 1), ("someone/space", 0)])
+def test_a_core_is_left_to_a_browser_that_draws_on_this_machine(
+    monkeypatch: pytest.MonkeyPatch, space: str | None, spared: int
+) -> None:
+    seen: set[int] = set()
+
+    class Counting(FakeEngine):
+        def stream(self, *given: Any) -> Generator[Event, None, None]:
+            for event in super().stream(*given):
+                seen.add(torch.get_num_threads())
+                yield event
+
+    monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+    monkeypatch.delenv("SPACE_ID", raising=False)
+    if space is not None:
+        monkeypatch.setenv("SPACE_ID", space)
+    before = torch.get_num_threads()
+    list(GenerateHandler(Counting()).generate("once", *values()))
+    assert seen == {max(1, before - spared)} and torch.get_num_threads() == before
 
 
 def test_two_runs_begin_differently() -> None:

@@ -1,5 +1,5 @@
-// The stream view's charts, and what its other parts share. Charts are extended, never rebuilt, and at most
-// every CHART_MS.
+// The stream view's charts, and what its other parts share. Charts are extended, never rebuilt, and each
+// at most every CHART_MS.
 
 const CHART_MS = 300;
 const root = element.querySelector('.fi-view');
@@ -36,26 +36,33 @@ function clearCharts() {
   for (const name of charts.keys()) clearChart(name);
 }
 
-function extend() {
-  timer = null;
-  drawn = performance.now();
-  const todo = pending;
-  pending = new Map();
-  for (const [name, points] of todo) {
-    const chart = charts.get(name);
-    const traces = [...new Set(points.map((p) => p[0]))];
-    const update = { x: [], y: [] };
-    if ('text' in chart.data[0]) update.text = [];
-    for (const trace of traces) {
-      const own = points.filter((p) => p[0] === trace);
-      update.x.push(own.map((p) => p[1]));
-      update.y.push(own.map((p) => p[2]));
-      if (update.text) update.text.push(own.map((p) => p[3] || ''));
-    }
-    // Ours are extended beside Plotly's, for the next change of theme.
-    traces.forEach((trace, i) => Object.keys(update).forEach((key) => chart.data[trace][key].push(...update[key][i])));
-    if (window.Plotly) window.Plotly.extendTraces(chart.node, update, traces);
+function extend(name, points) {
+  const chart = charts.get(name);
+  const traces = [...new Set(points.map((p) => p[0]))];
+  const update = { x: [], y: [] };
+  if ('text' in chart.data[0]) update.text = [];
+  for (const trace of traces) {
+    const own = points.filter((p) => p[0] === trace);
+    update.x.push(own.map((p) => p[1]));
+    update.y.push(own.map((p) => p[2]));
+    if (update.text) update.text.push(own.map((p) => p[3] || ''));
   }
+  // Ours are extended beside Plotly's, for the next change of theme.
+  traces.forEach((trace, i) => Object.keys(update).forEach((key) => chart.data[trace][key].push(...update[key][i])));
+  if (window.Plotly) window.Plotly.extendTraces(chart.node, update, traces);
+}
+
+function extendNext() { // one chart, the one that has waited longest: all in one go would hold up the page
+  timer = null;
+  const [name, points] = pending.entries().next().value;
+  pending.delete(name);
+  extend(name, points);
+  drawn = performance.now();
+  if (pending.size) schedule();
+}
+
+function schedule() {
+  if (!timer) timer = setTimeout(extendNext, Math.max(0, CHART_MS / charts.size - (performance.now() - drawn)));
 }
 
 function addPoints(points) {
@@ -64,7 +71,7 @@ function addPoints(points) {
     if (!pending.has(name)) pending.set(name, []);
     pending.get(name).push(...list);
   }
-  if (!timer) timer = setTimeout(extend, Math.max(0, CHART_MS - (performance.now() - drawn)));
+  if (pending.size) schedule();
 }
 
 function setBars(bars) { // [share accepted, tokens tested] at each position of the block

@@ -53,14 +53,17 @@ def decode(
     Caller's duty: `prompt` is not empty and shorter than the target's context.
     """
     tokens = list(prompt)
-    models = (target, *proposer.models)
     start = time.perf_counter()
     proposer.prefill(tokens)
     prefill_ms = (time.perf_counter() - start) * 1000.0
     index = 0
     reason: FinishReason | None = None
     while reason is None:
-        # 1. Compress what is due. Nothing here has a rejected token any more.
+        # 1. Compress what is due. Nothing here has a rejected token any more. Behind the prompt, a
+        # draft without a part in the round waits: it would have to read what it has not seen yet.
+        allowed = 0 if index == 0 else gamma.gamma
+        source = proposer if allowed else NoDraft()
+        models = (target, *(proposer if index == 1 else source).models)
         compressed = maintain(models, tokens) if index else ()
 
         # 2. One round. The budget less one, so that the target's own token always fits; no round
@@ -69,8 +72,6 @@ def decode(
         left = room - (len(tokens) - len(prompt))
         if index > 0:
             left = min(left, *(m.room_before_trigger(len(tokens)) for m in models))
-        allowed = 0 if index == 0 else gamma.gamma
-        source = proposer if allowed else NoDraft()
         done = speculate(target, source, tokens, min(allowed, left - 1), law, rule)
 
         # 3. Cut at the first token that ends the sequence; nothing beyond it is committed.

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 import torch
 from toys import CoupledRule, ResidualRule, TableLM, Toy, all_pairs, models
 
 from fastinfer.config import GammaConfig, SamplingConfig
+from fastinfer.decoding.loop import Limits, decode
+from fastinfer.decoding.proposers import ModelProposer
+from fastinfer.decoding.protocols import Outcome
+from fastinfer.decoding.sampling import Law
 from fastinfer.events import Origin, Role
 
 GREEDY = SamplingConfig(temperature=0.0)
@@ -181,3 +187,39 @@ def test_the_rule_is_used_as_given() -> None:
         Toy("speculative", target, draft, rule=ResidualRule, **kwargs).tokens(1)  # type: ignore[arg-type]
         != Toy("speculative", target, draft, rule=CoupledRule, **kwargs).tokens(1)  # type: ignore[arg-type]
     )
+
+
+class EveryThird:
+    """Drafts two tokens in each third round."""
+
+    per_token = False
+
+    def __init__(self) -> None:
+        self.rounds = 0
+
+    @property
+    def gamma(self) -> int:
+        return 2 if self.rounds % 3 == 2 else 0
+
+    def keep_drafting(self, confidences: Sequence[float]) -> bool:
+        return True
+
+    def update(self, outcome: Outcome) -> None:
+        self.rounds += 1
+
+
+def test_an_idle_draft_neither_reads_nor_compresses() -> None:
+    target, draft, _ = models()
+    kept: list[int] = []
+    draft.maintain = lambda tokens: kept.append(len(tokens))  # type: ignore[method-assign]
+    law, rule, gamma = Law(GREEDY, num_prompt_tokens=2), ResidualRule(0), EveryThird()
+    proposer = ModelProposer(draft, law, rule, gamma)
+    limits = Limits(max_new_tokens=30, end_ids=frozenset(), should_stop=lambda token: False)
+    done, drafted, read = 2, [], []
+    for each in decode(target, proposer, [0, 1], law, rule, gamma, limits):
+        if len(each.round.draft):
+            drafted.append(done)
+        read.append(draft.num_tokens)
+        done += each.num_tokens
+    assert kept == [3, *drafted] and len(kept) > 4  # after the prompt, then where it drafts
+    assert len(set(read)) == len(kept)

@@ -3,10 +3,11 @@
     python -m scripts.page_figures --out docs/benchmarks/page.json [--repeats 5]
 
 Three measurements on the bundled models. *listening*: TPOT of one request on the command line, by
-the page's own server with a gradio client that listens, and on the page itself with Chromium on the
-same cores; in turns. *compare*: the speed-up that the Compare tab shows after "Again ×5", and that
-of `bench` for the same configuration. *proof*: how long Prove it takes and what it finds, for each
-kind of configuration. The last line of stdout is the document.
+the page's own server while nobody listens (`POST /predict`), there with a gradio client that
+listens, and on the page itself with Chromium on the same cores; in turns. *compare*: the speed-up
+that the Compare tab shows after "Again ×5", and that of `bench` for the same configuration.
+*proof*: how long Prove it takes and what it finds, for each kind of configuration. The last line of
+stdout is the document.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 import torch
 from gradio_client import Client
 from playwright.sync_api import Browser, sync_playwright
@@ -90,6 +92,13 @@ def by_command() -> float:
     return float((steps[-1]["elapsed_ms"] - steps[0]["elapsed_ms"]) / (made - 1))
 
 
+def by_post(url: str) -> float:
+    """TPOT in ms that the server's engine had while nobody listened."""
+    body = {"prompt": PROMPT, **LONG}
+    answer = httpx.post(f"{url}/predict", json=body, timeout=120.0).raise_for_status().json()
+    return float(answer["stats"]["tpot_ms"])
+
+
 def by_client(url: str) -> float:
     """TPOT in ms that the server's engine had while a gradio client took every update."""
     client = Client(url, verbose=False)
@@ -134,28 +143,35 @@ def served() -> Iterator[str]:
 
 
 def listening(repeats: int) -> dict[str, Any]:
-    """All three in turns, and each one's ratio to the command line within a turn."""
+    """All four in turns, and what each listener's share is.
+
+    Processes differ by more than listening costs, each from its beginning to its end: so a
+    listener's time is also set beside that of the same process with nobody listening.
+    """
     chromium = next(filter(None, map(shutil.which, CHROMIUM)), None)
     assert chromium, "no Chromium found: apt-get install chromium"
-    times: dict[str, list[float]] = {"command": [], "client": [], "chromium": []}
+    times: dict[str, list[float]] = {"command": [], "post": [], "client": [], "chromium": []}
     with served() as url, sync_playwright() as playwright:
         by_client(url)  # warm, as the command is
         for _ in range(repeats):
             times["command"].append(by_command())
+            times["post"].append(by_post(url))
             times["client"].append(by_client(url))
             browser = playwright.chromium.launch(
                 executable_path=chromium, args=["--no-sandbox", "--disable-gpu"]
             )
             times["chromium"].append(by_page(browser, url))
             browser.close()
+
+    def over(name: str, other: str) -> dict[str, float]:
+        return spread([v / c for v, c in zip(times[name], times[other], strict=True)])
+
     return {
         "options": LONG,
         "repeats": repeats,
         "tpot_ms": {name: spread(values) for name, values in times.items()},
-        "over_command": {
-            name: spread([v / c for v, c in zip(times[name], times["command"], strict=True)])
-            for name in ("client", "chromium")
-        },
+        "over_command": {name: over(name, "command") for name in ("post", "client", "chromium")},
+        "over_post": {name: over(name, "post") for name in ("client", "chromium")},
     }
 
 

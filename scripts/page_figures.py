@@ -35,7 +35,7 @@ from fastinfer.engine import load
 from fastinfer.evaluation.benchmark import spread
 from fastinfer.evaluation.environment import environment
 from fastinfer.http.line import InLine, Line
-from fastinfer.models.devices import a_core_left
+from fastinfer.models.devices import core_leaver
 from fastinfer.shelf import CurrentEngine, EngineShelf
 from fastinfer.ui.backstage import Backstage
 from fastinfer.ui.compare_tab import CompareHandler
@@ -184,7 +184,8 @@ def comparing() -> dict[str, Any]:
 
     Both with as many threads as the page takes.
     """
-    with a_core_left():
+    around = core_leaver()
+    with around():
         threads = torch.get_num_threads()
     held = backstage()
     engine = InLine(CurrentEngine(held.shelf), held.line)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import gc
 import importlib.util
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 
 import torch
@@ -50,23 +50,27 @@ def _first_of_split() -> torch.device:
     return torch.device("cuda", 0)
 
 
-@contextmanager
-def a_core_left() -> Iterator[None]:
-    """Inside, torch's work of this thread has a core less, unless OMP_NUM_THREADS gives its number.
+def core_leaver() -> Callable[[], AbstractContextManager[None]]:
+    """What work is put in so that torch has a core less for it, unless OMP_NUM_THREADS is set.
 
     All threads wait for the last in each operation. Where a browser draws on the same cores it
     stops one of them for milliseconds: with two threads on two cores a token took four times as
-    long as with one.
+    long as with one. Of how many cores one is left is settled here, not inside, where other work
+    may have a core less already.
     """
-    before = torch.get_num_threads()
-    if before == 1 or "OMP_NUM_THREADS" in os.environ:
-        yield
-        return
-    torch.set_num_threads(before - 1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)  # a new thread begins with the number that was set last
+    total = torch.get_num_threads()
+    if total == 1 or "OMP_NUM_THREADS" in os.environ:
+        return nullcontext
+
+    @contextmanager
+    def left() -> Iterator[None]:
+        torch.set_num_threads(total - 1)
+        try:
+            yield
+        finally:
+            torch.set_num_threads(total)  # a new thread begins with the number that was set last
+
+    return left
 
 
 def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:

@@ -13,7 +13,7 @@ import gradio as gr
 from gradio.components import Component
 
 from fastinfer.config import ConfigError
-from fastinfer.models.devices import a_core_left
+from fastinfer.models.devices import core_leaver
 from fastinfer.ui.labels import field_name
 from fastinfer.ui.report import Report
 from fastinfer.ui.space import Duration, gpu, on_space
@@ -109,7 +109,7 @@ def buttons(start: str, name: str, *more: str) -> tuple[list[gr.Button], gr.Butt
 
 def page_worker() -> Worker[Any]:
     """A worker for jobs that a browser shows: it has a core for itself, unless this is a Space."""
-    return Worker(around=nullcontext if on_space() else a_core_left)
+    return Worker(around=nullcontext if on_space() else core_leaver())
 
 
 def play(

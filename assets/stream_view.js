@@ -36,7 +36,6 @@ function refusedMark(token) { // drawn by the style sheet, so that the text stay
 }
 
 function addTokens(step) {
-  const stuck = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_BOTTOM_PX;
   const fresh = document.createDocumentFragment();
   for (const token of step.tokens) {
     const refused = step.rejected.filter((other) => other.position === token.position);
@@ -46,7 +45,6 @@ function addTokens(step) {
     fresh.append(...refused.map(refusedMark), span);
   }
   output.append(fresh);
-  if (stuck) box.scrollTop = box.scrollHeight;
 }
 
 function setTexts(texts) {
@@ -92,7 +90,10 @@ function update() {
   const end = value.lastIndexOf('\n') + 1;
   const fresh = value.slice(read, end);
   read = end;
+  // Asked and set once for all records: each time the whole text is laid out.
+  const stuck = box.scrollHeight - box.scrollTop - box.clientHeight < NEAR_BOTTOM_PX;
   for (const line of fresh.split('\n')) if (line) paint(JSON.parse(line));
+  if (stuck) box.scrollTop = box.scrollHeight;
 }
 
 // --- What the visitor can switch ----------------------------------------------------------------------

@@ -23,6 +23,7 @@ from fastinfer.ui.throttle import Worker
 log = logging.getLogger(__name__)
 
 DEFAULT = DecodeConfig()
+UPDATE_S = 0.2  # a program reads it: half of what the page shows, at half of what telling costs
 
 
 def public_api(engine: TextEngine) -> None:
@@ -40,7 +41,7 @@ class PublicApi:
 
     def __init__(self, engine: TextEngine) -> None:
         self._engine = engine
-        self._worker: Worker[Event] = Worker()
+        self._worker: Worker[Event] = Worker(update_s=UPDATE_S)
 
     def generate(
         self,

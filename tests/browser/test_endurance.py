@@ -24,9 +24,9 @@ RUNS = 5
 UPDATES_PER_S = 20
 ROUND_S = 0.018  # a run of some ten seconds
 SHARE = 0.10  # by which a later run may exceed the first
-# A fault on any machine. The goal is 200, which a browser that draws in software beside the engine
-# on two cores misses a few times in five runs (the longest of one: 313).
-LONGEST_TASK_MS = 1000
+# A fault on any machine. The goal is 200: five runs on two quiet cores had one task of 201 ms, the
+# others 151 at most, in a browser that draws in software beside the server.
+LONGEST_TASK_MS = 600
 
 
 @pytest.fixture

@@ -33,6 +33,7 @@ function clearCharts() {
   clearTimeout(timer);
   timer = null;
   pending = new Map();
+  schedule();
   for (const name of charts.keys()) clearChart(name);
 }
 
@@ -58,11 +59,12 @@ function extendNext() { // one chart, the one that has waited longest: all in on
   pending.delete(name);
   extend(name, points);
   drawn = performance.now();
-  if (pending.size) schedule();
+  schedule();
 }
 
 function schedule() {
-  if (!timer) timer = setTimeout(extendNext, Math.max(0, CHART_MS / charts.size - (performance.now() - drawn)));
+  root.dataset.drawing = pending.size ? 'on' : '';
+  if (pending.size && !timer) timer = setTimeout(extendNext, Math.max(0, CHART_MS / charts.size - (performance.now() - drawn)));
 }
 
 function addPoints(points) {
@@ -71,7 +73,7 @@ function addPoints(points) {
     if (!pending.has(name)) pending.set(name, []);
     pending.get(name).push(...list);
   }
-  if (pending.size) schedule();
+  schedule();
 }
 
 function setBars(bars) { // [share accepted, tokens tested] at each position of the block

@@ -69,6 +69,8 @@ def set_number(visit: Visit, name: str, value: str) -> None:
 
 
 def chart(visit: Visit, name: str) -> list[dict[str, Any]]:
+    """The traces of a chart, once all points that came are drawn."""
+    visit.page.wait_for_function("!document.querySelector('.fi-view[data-drawing=on]')")
     traces: list[dict[str, Any]] = visit.page.eval_on_selector(
         f"[data-chart={name}]",
         "node => node.data.map(t =>"

@@ -5,15 +5,11 @@ from __future__ import annotations
 import logging
 import uuid
 from collections.abc import Generator
-from html import escape
 from typing import Any
 
-import gradio as gr
-
-from fastinfer.config import ConfigError, DecodeConfig
+from fastinfer.config import DecodeConfig
 from fastinfer.ui.form import form_to_config
-from fastinfer.ui.job import page_worker
-from fastinfer.ui.labels import field_name
+from fastinfer.ui.job import checked, page_worker, toast
 from fastinfer.ui.records import Recorder
 from fastinfer.ui.run import Message, Runs, TextEngine
 from fastinfer.ui.throttle import Worker
@@ -31,13 +27,7 @@ class GenerateHandler:
 
     def check(self, prompt: str | None, *values: Any) -> DecodeConfig:
         """The request that the form makes. A bad value becomes a toast, by raising gr.Error."""
-        try:
-            config = form_to_config(values)
-            self._engine.check(prompt or "", config)
-        except ConfigError as error:
-            words = f"{field_name(error.field)}: {error.message}"
-            raise _toast(words, "Not started") from error
-        return config
+        return checked(self._read, prompt or "", *values)
 
     def generate(self, prompt: str | None, *values: Any) -> Generator[str, None, None]:
         """Yield the view's value as it grows. Closing it stops the engine within a round."""
@@ -55,11 +45,11 @@ class GenerateHandler:
             log.exception("the run broke off")
             words = f"The run broke off: {error}"
             yield value + recorder.failed(words)
-            raise _toast(words, "Error") from error
+            raise toast(words, "Error") from error
         finally:
             batches.close()
 
-
-def _toast(words: str, title: str) -> gr.Error:
-    # Toasts are drawn as HTML, and the words may quote what was typed.
-    return gr.Error(escape(words), title=title, print_exception=False)
+    def _read(self, prompt: str, *values: Any) -> DecodeConfig:
+        config = form_to_config(values)
+        self._engine.check(prompt, config)
+        return config

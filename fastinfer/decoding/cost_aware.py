@@ -245,9 +245,11 @@ class CostAwareGamma:
         )
 
     def _may_yet_pay(self) -> bool:
-        """Whether a single token would, if it was accepted as often as can be hoped for."""
-        cost = self._draft_time.ms + self.verify.at(1)
-        return (1.0 + HOPE) * self.verify.at(0) > cost
+        """Whether a drafted token would, if it was accepted as often as can be hoped for.
+
+        What verification adds is left out: its first time, in a cold process, may be any multiple.
+        """
+        return self._draft_time.ms < HOPE * self.verify.at(0)
 
     def _pays(self) -> bool:
         """Whether any block size promises more than plain steps, or drafting has been doing so."""

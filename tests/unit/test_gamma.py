@@ -184,6 +184,20 @@ def test_a_draft_as_dear_as_the_target_costs_next_to_nothing(cold: float, draft_
     assert time / tokens < 1.01
 
 
+@pytest.mark.parametrize("cold", [2.0, 4.0, 10.0])
+def test_a_cold_first_draft_gets_another_chance_soon(cold: float) -> None:
+    controller = CostAwareGamma(GammaConfig(policy="cost_aware"))
+    controller.update(round_of(0, 0))
+    controller.update(round_of(2, 2, 2 * 0.3 * cold, cold, 0.9))
+    plain_rounds = 0
+    while controller.gamma == 0:
+        controller.update(round_of(0, 0))
+        plain_rounds += 1
+        assert plain_rounds <= 8
+    controller.update(round_of(1, 1, 0.3, 1.0, 0.9))
+    assert controller.gamma == controller.maximum
+
+
 def test_cost_aware_beats_aimd_where_drafts_are_dear() -> None:
     # AIMD can't go below its floor of four: 0.63x at c = .4, acceptance .4.
     assert simulate(0.4, 0.4)[0] > simulate(0.4, 0.4, policy="aimd")[0] + 0.2

@@ -47,12 +47,17 @@ function addTokens(step) {
   output.append(fresh);
 }
 
+function endPreview() { // the baseline's text makes room for the run's
+  part('preview').textContent = '';
+}
+
 function setTexts(texts) {
   for (const [name, text] of Object.entries(texts)) if (places.has(name)) places.get(name).textContent = say(text);
 }
 
 function setState(state, summary) {
   root.dataset.state = state;
+  endPreview();
   part('summary').textContent = say(summary); // the one polite announcement, at the end
 }
 
@@ -71,10 +76,17 @@ function reset(opened) {
   clearCharts();
 }
 
+function paintEvent(event) {
+  noteEvent(event);
+  if (event.type === 'started') endPreview();
+  if (event.type === 'step') addTokens(event);
+}
+
 function paint(record) {
   if (record.open) reset(record.open);
   else if (record.text) setTexts(record.text);
-  else if (record.event) { noteEvent(record.event); if (record.event.type === 'step') addTokens(record.event); }
+  else if (record.event) paintEvent(record.event);
+  else if (record.preview) part('preview').append(shown(record.preview));
   else if (record.points) addPoints(record.points);
   else if (record.bars) setBars(record.bars);
   else if (record.law) root.dataset.law = record.law;

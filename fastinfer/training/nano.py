@@ -2,7 +2,8 @@
 
 Three GPT-NeoX models and one tokenizer from plain text. The target learns from the text; the
 intermediate and the draft then learn from the target's logits and from the text, in one pass, which
-is what makes them good drafts. Everything is resumable: run the same command again.
+is what makes them good drafts. Last, the draft alone learns to be accepted. Everything is
+resumable: run the same command again.
 """
 
 from __future__ import annotations
@@ -35,6 +36,7 @@ from fastinfer.training.run import (
     Run,
     Stream,
     distillation_loss,
+    drafting_loss,
     logits_of,
     mixed_labels,
     text_loss,
@@ -106,6 +108,19 @@ def train_students(
     return models
 
 
+def train_draft(
+    teacher: Model, draft: Model, windows: Windows, recipe: Recipe, work: Path, device: str
+) -> None:
+    """The smallest, once more and in place: from the big one's law alone, to be accepted by it."""
+
+    def losses(ids: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        with torch.no_grad():
+            wanted = logits_of(teacher, ids)
+        return {"draft": drafting_loss(logits_of(draft, ids), wanted)}
+
+    Run("draft", {"draft": draft}, recipe, windows, work, device).train(losses)
+
+
 def export(model: Model, tokenizer: Tokenizer, folder: Path) -> None:
     """Write a model as transformers reads it: bfloat16 safetensors shards and the tokenizer."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -131,6 +146,7 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--work", type=Path, default=Path("build/nano"), help="checkpoints")
     p.add_argument("--target-tokens", type=int, default=9_500_000)
     p.add_argument("--student-tokens", type=int, default=4_800_000)
+    p.add_argument("--draft-tokens", type=int, default=14_000_000, help="of the draft alone, last")
     p.add_argument("--seed", type=int, default=1)
     p.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
     p.add_argument("--threads", type=int, help="CPU threads; all by default")
@@ -156,11 +172,16 @@ def main(argv: list[str] | None = None) -> int:
         target, windows, Recipe(tokens=args.student_tokens, seed=args.seed + 1), end, args.work,
         args.device,
     )  # fmt: skip
+    train_draft(
+        target, students["draft"], Windows(stream, args.seed + 2),
+        Recipe(tokens=args.draft_tokens, seed=args.seed + 2), args.work, args.device,
+    )  # fmt: skip
     report: dict[str, object] = {
         "seed": args.seed,
         "corpus_tokens": len(stream),
         "heldout_tokens": len(unseen),
-        "tokens_seen": {"target": args.target_tokens, "students": args.student_tokens},
+        "tokens_seen": {"target": args.target_tokens, "students": args.student_tokens,
+                        "draft": args.draft_tokens},
         "torch": torch.__version__,
         "device": args.device,
         "dtype": "bfloat16 autocast",

@@ -2,6 +2,7 @@
 
 The view only paints, so everything is decided here. Kinds of line, by their one key:
 `open` a new run with the prompt to echo; `text` words for named places; `state` how the run stands;
+`preview` text of the baseline, which goes when the run begins;
 `event` what the engine said, to paint and to save; `points` chart points as
 [trace, x, y, hover text]; `bars` heights; `law` whether the text is the target's own; `link` the
 run's address.
@@ -35,7 +36,7 @@ from fastinfer.ui.figures import (
     speed_words,
 )
 from fastinfer.ui.link import write_link
-from fastinfer.ui.run import Baseline, Message, Phase, Tick
+from fastinfer.ui.run import Baseline, Message, Phase, Preview, Tick
 
 State = Literal["running", "done", "failed"]
 Point = list[float | str]
@@ -80,6 +81,8 @@ class Recorder:
                 return _text({"phase": _phase(message)})
             case Baseline():
                 return self._baseline(message)
+            case Preview():
+                return self._preview(message)
             case Tick():
                 return ""
             case Started():
@@ -129,6 +132,12 @@ class Recorder:
         in_use = self._stats.started.models if self._stats.started else {}
         return next((role for role in pressed if role in in_use), None)
 
+    def _preview(self, message: Preview) -> str:
+        text = _line(preview=message.text)
+        if message.tpot_ms is None:
+            return text
+        return text + _baseline_point(message.num_tokens, message.tpot_ms)
+
     def _baseline(self, message: Baseline) -> str:
         self._baseline_ms = message.tpot_ms
         made = labels.plural(message.num_tokens, "token")
@@ -138,9 +147,8 @@ class Recorder:
             f"Baseline: {labels.milliseconds(message.tpot_ms)} per token, autoregressive, "
             f"same prompt, {made}, measured just before."
         )
-        y = round(message.tpot_ms, 3)
-        ends: list[Point] = [[BASELINE_TRACE, x, y] for x in (0, self._config.max_new_tokens)]
-        return _text({"baseline": words}) + _line(points={"tpot": ends})
+        end = _baseline_point(self._config.max_new_tokens, message.tpot_ms)
+        return _text({"baseline": words}) + end
 
     def _started(self, started: Started) -> str:
         self._stats.add(started)
@@ -264,6 +272,10 @@ def _run(started: Started) -> str:
     rule = "" if started.method == "autoregressive" else f" · {started.rule}"
     prompt = labels.plural(started.num_prompt_tokens, "prompt token")
     return f"{started.method}{rule} · seed {started.seed} · {prompt}"
+
+
+def _baseline_point(x: int, tpot_ms: float) -> str:
+    return _line(points={"tpot": [[BASELINE_TRACE, x, round(tpot_ms, 3)]]})
 
 
 def _event(event: Event) -> str:

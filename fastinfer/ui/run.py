@@ -58,12 +58,25 @@ class Baseline:
     num_tokens: int
 
 
+@dataclass(frozen=True, kw_only=True)
+class Preview:
+    """A step of the baseline, to be shown while it is measured and then forgotten.
+
+    Where the browser has no core of its own it slows the engine. So it must have about as much to
+    draw beside the baseline as beside the run, or the two could not be compared.
+    """
+
+    text: str
+    num_tokens: int  # of the baseline so far
+    tpot_ms: float | None  # so far
+
+
 @dataclass(frozen=True)
 class Tick:
     """A round of work that shows nothing. It is there so that Stop acts on it too."""
 
 
-Message = Phase | Baseline | Tick | Event
+Message = Phase | Baseline | Preview | Tick | Event
 
 
 class Runs:
@@ -103,7 +116,11 @@ class Runs:
             for event in events:
                 stats.add(event)
                 if isinstance(event, Step):
-                    yield Tick()
+                    yield Preview(
+                        text="".join(token.text for token in event.tokens),
+                        num_tokens=stats.num_tokens,
+                        tpot_ms=stats.tpot_ms,
+                    )
                 if _timed_enough(stats):
                     break
         yield Baseline(tpot_ms=stats.tpot_ms, num_tokens=stats.num_tokens)

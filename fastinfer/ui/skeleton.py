@@ -35,7 +35,7 @@ def skeleton(charts: Iterable[Chart]) -> str:
         f'<div class="fi-tokens" tabindex="0" role="group" aria-label="{HOW_TO_READ}" '
         'aria-live="off">'
         f'<span class="fi-prompt" data-word>{PLACEHOLDER}</span>'
-        '<span class="fi-output"></span></div>'
+        '<span class="fi-output"></span><span class="fi-preview"></span></div>'
         f"{_foot()}"
         f'<div class="fi-charts">{plots}</div>'
         f'<div class="fi-charts fi-panels">{_acceptance()}{_costs()}{_models()}</div>'

@@ -11,19 +11,17 @@ import gradio as gr
 from gradio.components import Component
 from gradio.i18n import I18nData
 
-from fastinfer.config import DEFAULT_RATIO, PRESS_NAMES, ConfigError
+from fastinfer.composition import roles_of
+from fastinfer.config import DEFAULT_RATIO, PRESS_NAMES, ConfigError, DecodeConfig
 from fastinfer.evaluation.names import METHODS
 from fastinfer.events import Role
+from fastinfer.ui.labels import CHOICES
 from fastinfer.ui.roles import RoleField
 from fastinfer.ui.words import field_words, word
 
-# The benchmark's names of methods, as the page writes them.
+# The benchmark's names of methods that the page has words for.
 KINDS: Mapping[str, str] = {
-    "autoregressive": "Autoregressive",
-    "speculative": "Speculative",
-    "prompt-lookup": "Prompt lookup",
-    "lookup-first": "Lookup, then draft",
-    "cascade": "Cascade",
+    kind: CHOICES[f"kind_{kind}"] for kind in METHODS if f"kind_{kind}" in CHOICES
 }
 NO_PRESS = "none"
 USUAL = ("speculative", "prompt-lookup")  # what a form opens with, where the models allow it
@@ -40,10 +38,8 @@ class Variant:
 
 def kinds_for(roles: Collection[Role]) -> list[str]:
     """The methods that models of these roles allow."""
-    needs = {
-        "speculative": Role.DRAFT, "lookup-first": Role.DRAFT, "cascade": Role.INTERMEDIATE
-    }  # fmt: skip
-    return [kind for kind in KINDS if needs.get(kind, Role.TARGET) in roles]
+    needed = {kind: roles_of(DecodeConfig.from_mapping(METHODS[kind])) for kind in KINDS}
+    return [kind for kind, needs in needed.items() if set(needs) <= set(roles)]
 
 
 def drafting_kinds(roles: Collection[Role]) -> list[str]:

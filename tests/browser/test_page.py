@@ -83,10 +83,35 @@ def test_charts_get_every_point_and_share_their_axis(site: Site, visit: Open) ->
     assert target["text"][-1].endswith(" MB")
     _, median, baseline = chart(opened, "tpot")
     assert len(median["x"]) == rounds
-    assert baseline == {"x": [0, 160], "y": [10, 10], "text": None}
+    assert baseline["x"] == [*range(2, 102), 160]  # as it was measured, then to the end
+    assert set(baseline["y"]) == {10}
     for name in ("gamma", "cache", "tpot"):
         axis = opened.page.eval_on_selector(f"[data-chart={name}]", "n => n.layout.xaxis.range")
         assert axis == [0, 160]
+
+
+def test_the_baselines_text_shows_while_it_is_measured_and_then_goes(
+    site: Site, visit: Open
+) -> None:
+    site.engine.pace_s = 0.02
+    opened = visit(site.url)
+    opened.page.click("#generate")
+    opened.page.wait_for_function("document.querySelector('.fi-preview').textContent.length > 40")
+    shown = text_of(opened, ".fi-preview")
+    assert "".join(islice(cycle(TRAPS), 160)).startswith(shown)
+    assert spans(opened) == [] and sum(counts(opened).values()) == 0
+    wait_for_tokens(opened, 1)
+    assert text_of(opened, ".fi-preview") == ""
+
+
+def test_stop_takes_the_baselines_text_away(site: Site, visit: Open) -> None:
+    site.engine.pace_s = 0.02
+    opened = visit(site.url)
+    opened.page.click("#generate")
+    opened.page.wait_for_function("document.querySelector('.fi-preview').textContent.length > 40")
+    opened.page.click("#stop")
+    wait_for_state(opened, "stopped")
+    assert text_of(opened, ".fi-preview") == ""
 
 
 def test_the_method_autoregressive_has_no_baseline_of_its_own(site: Site, visit: Open) -> None:

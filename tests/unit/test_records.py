@@ -27,7 +27,7 @@ from fastinfer.ui.charts import (
 )
 from fastinfer.ui.labels import NOTHING
 from fastinfer.ui.records import Recorder, saved
-from fastinfer.ui.run import Baseline, Phase, Tick
+from fastinfer.ui.run import Baseline, Phase, Preview, Tick
 from tests.browser.fake_engine import FAKE_SEED, FakeEngine
 from tests.recorded import lines, points, run, steps_of, texts
 
@@ -136,7 +136,7 @@ def test_baseline_line_and_speedup() -> None:
     config = DecodeConfig.from_mapping({"method": "cascade", "max_new_tokens": 60})
     recorder = Recorder(config)
     opened = lines(recorder.add(Baseline(tpot_ms=10.0, num_tokens=32)))
-    assert points(opened, "tpot") == [[BASELINE_TRACE, 0, 10.0], [BASELINE_TRACE, 60, 10.0]]
+    assert points(opened, "tpot") == [[BASELINE_TRACE, 60, 10.0]]
     words = texts(opened)["baseline"]
     assert words.endswith("autoregressive, same prompt, 32 tokens, measured just before.")
     for event in FakeEngine().stream("once", config):
@@ -144,6 +144,17 @@ def test_baseline_line_and_speedup() -> None:
     figures = texts(lines(recorder.figures()))
     tpot = float(figures["tpot"].split()[0])
     assert float(figures["speedup"][:-1]) == pytest.approx(10.0 / tpot, abs=0.1)
+
+
+def test_the_baseline_shows_its_text_and_its_time_so_far_and_counts_for_nothing() -> None:
+    recorder = Recorder(DecodeConfig())
+    assert lines(recorder.add(Preview(text="<The", num_tokens=1, tpot_ms=None))) == [
+        {"preview": "<The"}
+    ]
+    later = lines(recorder.add(Preview(text=" sea", num_tokens=3, tpot_ms=9.8765)))
+    assert later[0] == {"preview": " sea"}
+    assert points(later, "tpot") == [[BASELINE_TRACE, 3, 9.877]]
+    assert texts(lines(recorder.figures()))["tpot"] == NOTHING
 
 
 def test_a_baseline_of_one_token_is_said_to_be_none() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from fastinfer.events import Finished, Started, Step
 from fastinfer.ui.form import form_to_config
-from fastinfer.ui.run import LEAST_BASELINE_TOKENS, Baseline, Phase, Runs
+from fastinfer.ui.run import LEAST_BASELINE_TOKENS, Baseline, Phase, Preview, Runs
 from tests.browser.fake_engine import FakeEngine
 from tests.form_values import values
 
@@ -62,7 +62,17 @@ def test_autoregressive_needs_no_baseline() -> None:
     assert len(engine.requests) == 2  # warm-up and run
 
 
-def test_nothing_of_warm_up_or_baseline_is_shown() -> None:
+def test_each_step_of_the_baseline_is_previewed_between_its_phase_and_its_result() -> None:
+    messages = list(Runs(FakeEngine()).messages("once", form_to_config(values())))
+    begin = messages.index(Phase(name="baseline", num_tokens=40))
+    end = messages.index(Baseline(tpot_ms=10.0, num_tokens=40))
+    seen = messages[begin + 1 : end]
+    assert [m.num_tokens for m in seen if isinstance(m, Preview)] == list(range(1, 41))
+    assert [m.tpot_ms for m in seen if isinstance(m, Preview)] == [None, *[10.0] * 39]
+    assert sum(isinstance(m, Preview) for m in messages) == 40
+
+
+def test_nothing_of_warm_up_or_baseline_is_an_event() -> None:
     messages = list(Runs(FakeEngine()).messages("once", form_to_config(values())))
     assert sum(isinstance(m, Started) for m in messages) == 1
     assert sum(len(m.tokens) for m in messages if isinstance(m, Step)) == 40

@@ -16,7 +16,7 @@ from fastinfer.training import nano
 from fastinfer.training.corpus import Windows, encode, read_documents, train_tokenizer
 from fastinfer.training.heldout import DEPTHS, MIN_TOKENS, STRIDE, by_position, heldout_losses
 from fastinfer.training.recipe import CONTEXT, SHAPES, Recipe, Shape, build_model
-from fastinfer.training.run import distillation_loss, mixed_labels
+from fastinfer.training.run import distillation_loss, drafting_loss, mixed_labels
 
 TALE = "The boat came home at dusk, and nobody spoke. The lamp was lit. The sea went on. "
 
@@ -109,6 +109,18 @@ def test_distillation_is_kl_and_text_in_their_shares() -> None:
     assert torch.allclose(ours, expected, atol=1e-6)
 
 
+def test_the_drafts_loss_counts_what_verification_would_refuse() -> None:
+    student, teacher = torch.randn(2, 3, 5), torch.randn(2, 3, 5)
+    p, q = (logits.div(0.8).softmax(-1) for logits in (teacher, student))
+    refused = 1.0 - torch.minimum(p, q).sum(-1).mean()
+    entropy = -(teacher.softmax(-1) * student.log_softmax(-1)).sum(-1).mean()
+    assert drafting_loss(student, teacher).item() == pytest.approx(
+        (10.0 * refused + entropy).item(), rel=1e-5
+    )
+    alone = torch.distributions.Categorical(logits=teacher).entropy().mean()
+    assert drafting_loss(teacher, teacher).item() == pytest.approx(alone.item(), rel=1e-5)
+
+
 def test_losses_by_position_cover_the_context() -> None:
     table = by_position(torch.arange(CONTEXT, dtype=torch.float))
     assert next(iter(table)) == "0-256"
@@ -154,15 +166,16 @@ def test_a_small_run_trains_exports_and_resumes(
         str(tmp_path / "work"),
         "--out",
         str(tmp_path / "out"),
+        *("--student-tokens", "4096", "--draft-tokens", "4096"),
     ]
-    assert nano.main([*base, "--target-tokens", "8192", "--student-tokens", "4096"]) == 0
+    assert nano.main([*base, "--target-tokens", "8192"]) == 0
     first = json.loads(capsys.readouterr().out)
     # A finished run given again has nothing left to train, and reports the same.
-    assert nano.main([*base, "--target-tokens", "8192", "--student-tokens", "4096"]) == 0
+    assert nano.main([*base, "--target-tokens", "8192"]) == 0
     again = json.loads(capsys.readouterr().out)
     assert again["heldout_loss"] == first["heldout_loss"]
     # A longer one goes on from there and learns.
-    assert nano.main([*base, "--target-tokens", "40960", "--student-tokens", "4096"]) == 0
+    assert nano.main([*base, "--target-tokens", "40960"]) == 0
     longer = json.loads(capsys.readouterr().out)
     assert longer["heldout_loss"]["target"]["mean"] < first["heldout_loss"]["target"]["mean"]
     for role in SHAPES:

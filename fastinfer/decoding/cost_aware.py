@@ -13,9 +13,9 @@ Deviation from the idealised rule: the first round is a plain step (it measures 
 beat), the next drafts two tokens and two more draft `initial` tokens each, since a first round in a
 cold process is slow. Where nothing pays, plain steps follow, with a probe of one token after 8, 16,
 32, ... of them, since the text may turn easier. Where a drafted token takes so long that even one
-that is nearly always accepted wouldn't pay, nothing more is learnt, and probes become rare: only
-the costs can change, as they do where the cache grows, and a probe also reads all that the draft
-has missed.
+that is nearly always accepted wouldn't pay, one more is drafted at once, to be sure; then nothing
+more is learnt, and probes become rare: only the costs can change, as they do where the cache grows,
+and a probe also reads all that the draft has missed.
 """
 
 from __future__ import annotations
@@ -99,6 +99,7 @@ class VerifyTimes:
         self._plain = RunningTime()
         # Fading sums over drafted rounds: 1, n, ms, n * n, n * ms.
         self._count = self._n = self._ms = self._nn = self._nms = 0.0
+        self._line: tuple[float, float] | None = None  # made when first asked for after a change
 
     def add(self, num_drafted: int, ms: float) -> None:
         """One measurement."""
@@ -112,6 +113,7 @@ class VerifyTimes:
         self._ms = ms + LINE_MEMORY * self._ms
         self._nn = num_drafted**2 + LINE_MEMORY * self._nn
         self._nms = num_drafted * ms + LINE_MEMORY * self._nms
+        self._line = None
 
     @property
     def plain_known(self) -> bool:
@@ -132,13 +134,21 @@ class VerifyTimes:
 
     def slope(self) -> float:
         """ms that one more token adds: least squares, leaning on none at all, never negative."""
-        spread = self._count * self._nn - self._n**2 + SLOPE_PRIOR * self._count
-        return max(0.0, (self._count * self._nms - self._n * self._ms) / spread) if spread else 0.0
+        return self._fitted()[1]
 
     def _on_line(self, num_drafted: int) -> float:
+        start, slope = self._fitted()
+        return start + slope * num_drafted
+
+    def _fitted(self) -> tuple[float, float]:
+        """The line: where it starts and how it rises; none before the first drafted round."""
         if self._count == 0.0:
-            return 0.0
-        return self._ms / self._count + self.slope() * (num_drafted - self._n / self._count)
+            return 0.0, 0.0
+        if self._line is None:
+            spread = self._count * self._nn - self._n**2 + SLOPE_PRIOR * self._count
+            slope = max(0.0, (self._count * self._nms - self._n * self._ms) / spread)
+            self._line = (self._ms - slope * self._n) / self._count, slope
+        return self._line
 
 
 class RunningTime:
@@ -184,7 +194,8 @@ class CostAwareGamma:
             return 0
         if self._learning or self._pays():
             return self.maximum
-        return 1 if self._plain_rounds >= self._probe_after else 0
+        unsure = self._drafted_rounds == 1  # a first time may be a cold process's
+        return int(unsure or self._plain_rounds >= self._probe_after)
 
     def keep_drafting(self, confidences: Sequence[float]) -> bool:
         """Whether one more token is worth its price."""

@@ -74,8 +74,9 @@ class ModelProposer:
         sure: list[float] = []
         while len(rows) < limit and self.gamma.keep_drafting(sure):
             logits, laws = laws_after(self.model, sequence, 1, self.law)
-            token = self.rule.draw(laws[0], len(sequence))
-            rows.append(laws[0])
+            row = laws[0]
+            token = self.rule.draw(row, len(sequence))
+            rows.append(row)
             if self.gamma.per_token:  # nobody else asks
                 sure.extend(confidences(logits, laws))
             sequence.append(token)

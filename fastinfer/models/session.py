@@ -61,9 +61,9 @@ class Session:
         """Logits [num_logits, vocab] after each of the last `num_logits` prefixes of `tokens`."""
         if not self.use_cache:
             self.cache.rollback(0)
-        fresh = torch.tensor(tokens[self.num_tokens :], dtype=torch.long)
-        assert len(fresh) >= num_logits, "the cache holds tokens whose logits are asked for"
-        fresh = fresh.to(self.decoder.device)
+        unseen = tokens[self.num_tokens :]
+        assert len(unseen) >= num_logits, "the cache holds tokens whose logits are asked for"
+        fresh = torch.tensor(unseen, dtype=torch.long, device=self.decoder.device)
         while len(fresh) - num_logits > PREFILL_BLOCK:
             self.decoder.forward(fresh[:PREFILL_BLOCK], self.cache, 1)
             fresh = fresh[PREFILL_BLOCK:]

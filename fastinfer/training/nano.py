@@ -180,8 +180,11 @@ def main(argv: list[str] | None = None) -> int:
         "seed": args.seed,
         "corpus_tokens": len(stream),
         "heldout_tokens": len(unseen),
-        "tokens_seen": {"target": args.target_tokens, "students": args.student_tokens,
-                        "draft": args.draft_tokens},
+        "tokens_seen": {
+            "target": args.target_tokens,
+            "students": args.student_tokens,
+            "draft": args.draft_tokens,
+        },
         "torch": torch.__version__,
         "device": args.device,
         "dtype": "bfloat16 autocast",

@@ -160,7 +160,7 @@ def test_cost_aware_gives_up_where_drafting_cannot_pay(acceptance: float, draft_
     assert controller.gamma <= 1
 
 
-@pytest.mark.parametrize("draft_ms", [0.95, 1.1])
+@pytest.mark.parametrize("draft_ms", [0.95, 1.1, 1.4])
 @pytest.mark.parametrize("cold", [1.0, 3.0])
 def test_a_draft_as_dear_as_the_target_costs_next_to_nothing(cold: float, draft_ms: float) -> None:
     """The target drafting for itself over a short cache, in a run of 128 tokens.
@@ -181,19 +181,15 @@ def test_a_draft_as_dear_as_the_target_costs_next_to_nothing(cold: float, draft_
         controller.update(round_of(drafted, accepted, draft, slow * verify, 1.0))
         tokens += accepted + 1
         time += draft + verify
-    assert time / tokens < 1.01
+    assert time / tokens < 1.012
 
 
 @pytest.mark.parametrize("cold", [2.0, 4.0, 10.0])
-def test_a_cold_first_draft_gets_another_chance_soon(cold: float) -> None:
+def test_a_cold_first_draft_gets_another_chance_at_once(cold: float) -> None:
     controller = CostAwareGamma(GammaConfig(policy="cost_aware"))
     controller.update(round_of(0, 0))
     controller.update(round_of(2, 2, 2 * 0.3 * cold, cold, 0.9))
-    plain_rounds = 0
-    while controller.gamma == 0:
-        controller.update(round_of(0, 0))
-        plain_rounds += 1
-        assert plain_rounds <= 8
+    assert controller.gamma >= 1  # before it has missed anything
     controller.update(round_of(1, 1, 0.3, 1.0, 0.9))
     assert controller.gamma == controller.maximum
 

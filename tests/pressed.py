@@ -20,6 +20,7 @@ from fastinfer.models.transformer import Block, Slots, TransformerDecoder, from_
 from fastinfer.presses import PRESSES
 
 VOCAB = 257
+FAMILIES = ("neox", "llama")  # what `own_decoder` makes
 
 # Every press with every kind of positions that it can have.
 PRESSES_AND_POSITIONS = [

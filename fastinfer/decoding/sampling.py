@@ -101,22 +101,18 @@ def confidences(logits: Tensor, laws: Tensor) -> list[float]:
     A one-hot law, as every greedy one, is sure of everything and says nothing: there it is the
     largest probability of the plain softmax. Both [n, vocab]; the laws on the CPU.
     """
-    tops = _largest(laws)
-    return tops if min(tops) < 1.0 else _largest(logits.softmax(-1))
+    tops, _ = _largest(laws)
+    return tops if min(tops) < 1.0 else _largest(logits.softmax(-1))[0]
 
 
-def _largest(rows: Tensor) -> list[float]:
-    """The largest entry of each row."""
-    if rows.device.type == "cpu":  # numpy finds it in half the time
-        return _at(rows, rows.numpy().argmax(-1).tolist())
-    values: list[float] = rows.amax(-1).tolist()
-    return values
-
-
-def _at(rows: Tensor, columns: list[int]) -> list[float]:
-    """One entry of each row, on the CPU: plain indexing is cheaper than an operation."""
-    values = rows.numpy()
-    return [float(values[row, column]) for row, column in enumerate(columns)]
+def _largest(rows: Tensor) -> tuple[list[float], list[int]]:
+    """The largest entry of each row, and its column."""
+    if rows.device.type == "cpu":  # numpy has found it before torch has begun
+        values = rows.numpy()
+        columns = values.argmax(-1).tolist()
+        return [float(values[row, column]) for row, column in enumerate(columns)], columns
+    best, places = rows.max(-1)
+    return best.tolist(), places.tolist()
 
 
 def _filter(logits: Tensor, c: SamplingConfig, temperature: Tensor) -> Tensor:
@@ -143,11 +139,7 @@ def _filter(logits: Tensor, c: SamplingConfig, temperature: Tensor) -> Tensor:
 
 def _greedy(logits: Tensor) -> Tensor:
     """One-hot laws of the largest logits. Only those leave the device."""
-    if logits.device.type == "cpu":  # numpy has found it before torch has begun
-        tokens = logits.numpy().argmax(-1).tolist()
-        best = _at(logits, tokens)
-    else:
-        best, tokens = (each.tolist() for each in logits.max(-1))
+    best, tokens = _largest(logits)
     probs = np.zeros(tuple(logits.shape), np.float32)
     for row, (value, token) in enumerate(zip(best, tokens, strict=True)):
         probs[row, token] = 1.0

@@ -94,25 +94,15 @@ def token_at(law: Tensor, uniform: float) -> int:
     most = float(probs[top])
     if uniform < most:
         return top
-    sums = np.add.reduceat(probs, _block_starts(len(probs)), dtype=np.float64).tolist()
-    home = top // DRAW_BLOCK
-    sums[home] = sum(_others(probs, home, top))
+    others = probs.copy()
+    others[top] = 0.0
+    sums = np.add.reduceat(others, _block_starts(len(others)), dtype=np.float64).tolist()
     if not any(sums):  # rounding alone let `uniform` pass
         return top
     block, inside = _find(sums, (uniform - most) / (1.0 - most))
-    token, _ = _find(_others(probs, block, top), inside)
-    return block * DRAW_BLOCK + token
-
-
-def _others(
-    probs: np.ndarray[tuple[int], np.dtype[np.float32]], block: int, top: int
-) -> list[float]:
-    """The entries of a block, without the likeliest token."""
     start = block * DRAW_BLOCK
-    entries: list[float] = probs[start : start + DRAW_BLOCK].tolist()
-    if start <= top < start + DRAW_BLOCK:
-        entries[top - start] = 0.0
-    return entries
+    token, _ = _find(others[start : start + DRAW_BLOCK].tolist(), inside)
+    return start + token
 
 
 @functools.lru_cache(maxsize=8)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from pressed import PRESSES_AND_POSITIONS, own_engine, random_tokens
+from pressed import FAMILIES, PRESSES_AND_POSITIONS, own_engine, random_tokens
 
 from fastinfer.config import PRESS_NAMES, ConfigError, DecodeConfig
 from fastinfer.engine import Engine
@@ -18,8 +18,6 @@ from fastinfer.models import compression
 from fastinfer.models.session import Session
 
 pytestmark = pytest.mark.integration
-
-FAMILIES = ("neox", "llama")
 
 
 @pytest.fixture(scope="module")

@@ -10,6 +10,7 @@ import os
 import pytest
 import torch
 from pressed import (
+    FAMILIES,
     PRESSES_AND_POSITIONS,
     Kept,
     own_decoder,
@@ -32,7 +33,6 @@ from fastinfer.presses import PRESSES
 
 pytestmark = pytest.mark.integration
 
-FAMILIES = ("neox", "llama")
 CLOSE = {"atol": 2e-4, "rtol": 1e-4}
 
 

@@ -160,9 +160,11 @@ def test_cost_aware_gives_up_where_drafting_cannot_pay(acceptance: float, draft_
     assert controller.gamma <= 1
 
 
-@pytest.mark.parametrize("draft_ms", [0.95, 1.1, 1.4])
+@pytest.mark.parametrize(("draft_ms", "most"), [(0.95, 1.01), (1.1, 1.01), (1.4, 1.012)])
 @pytest.mark.parametrize("cold", [1.0, 3.0])
-def test_a_draft_as_dear_as_the_target_costs_next_to_nothing(cold: float, draft_ms: float) -> None:
+def test_a_draft_as_dear_as_the_target_costs_next_to_nothing(
+    cold: float, draft_ms: float, most: float
+) -> None:
     """The target drafting for itself over a short cache, in a run of 128 tokens.
 
     What it has not seen, it must read before it drafts: a pass, and more for many tokens.
@@ -181,7 +183,7 @@ def test_a_draft_as_dear_as_the_target_costs_next_to_nothing(cold: float, draft_
         controller.update(round_of(drafted, accepted, draft, slow * verify, 1.0))
         tokens += accepted + 1
         time += draft + verify
-    assert time / tokens < 1.012
+    assert time / tokens < most
 
 
 @pytest.mark.parametrize("cold", [2.0, 4.0, 10.0])

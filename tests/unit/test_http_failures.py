@@ -15,11 +15,6 @@ from tests.browser.fake_engine import TRAPS, FakeEngine
 from tests.http_routes import BODIES, POSTS, client_of, error_of, sent_events
 
 
-@pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine()
-
-
 class Bug(FakeEngine):
     """Breaks in a way that nobody foresaw."""
 

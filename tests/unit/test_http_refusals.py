@@ -16,17 +16,6 @@ from tests.browser.fake_engine import FakeEngine
 from tests.http_routes import BODIES, POSTS, client_of, error_of
 
 
-@pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine()
-
-
-@pytest.fixture
-def client(engine: FakeEngine) -> Iterator[TestClient]:
-    yield client_of(engine)
-    assert engine.open_streams == 0
-
-
 @pytest.mark.parametrize("path", POSTS)
 def test_a_bad_value_names_its_field(client: TestClient, path: str) -> None:
     response = client.post(path, json={**BODIES[path], "temperature": -1})

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 
 import pytest
 from fastapi.testclient import TestClient
@@ -13,17 +12,6 @@ import fastinfer
 from fastinfer.events import Role
 from tests.browser.fake_engine import FAKE_SEED, TRAPS, FakeEngine, origins_of
 from tests.http_routes import BODIES, client_of, error_of, sent_events
-
-
-@pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine()
-
-
-@pytest.fixture
-def client(engine: FakeEngine) -> Iterator[TestClient]:
-    yield client_of(engine)
-    assert engine.open_streams == 0
 
 
 def test_health_names_what_is_loaded(client: TestClient) -> None:

@@ -40,11 +40,6 @@ NASTY = "<img src=x onerror=alert(1)> ${x} {{y}} </script>"
 
 
 @pytest.fixture
-def engine() -> FakeEngine:
-    return FakeEngine()
-
-
-@pytest.fixture
 def backstage(engine: FakeEngine) -> Backstage:
     return Backstage(shelf=EngineShelf(engine), line=Line(4))  # type: ignore[arg-type]
 

@@ -134,6 +134,11 @@ class Step:
     cache_allocated: dict[Role, int] = dataclasses.field(default_factory=dict)
     shadow: Shadow | None = None  # in the rounds that a lossy run compares
 
+    @property
+    def text(self) -> str:
+        """What it adds to the text."""
+        return "".join(token.text for token in self.tokens)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Compression:

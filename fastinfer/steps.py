@@ -95,7 +95,7 @@ class StepWriter:
             yield from compressed
             if self._stop.found is not None:
                 step = self._cut(step, self._stop.found)
-            self.text += "".join(token.text for token in step.tokens)
+            self.text += step.text
             yield step
 
     def _cut(self, step: Step, length: int) -> Step:

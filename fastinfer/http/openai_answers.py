@@ -79,7 +79,7 @@ class Answer:
         }
 
     def _step_chunk(self, step: Step, offset: int) -> dict[str, Any]:
-        text = "".join(token.text for token in step.tokens)
+        text = step.text
         logprobs = self._logprobs(step.tokens, offset)
         extra = {"tokens": _origins(step.tokens)}
         return self._chunk(self._delta(text), None, logprobs=logprobs, extra=extra)

@@ -143,7 +143,7 @@ def within(events: Iterator[Event], seconds: float) -> Iterator[Event]:
     for event in events:
         yield event
         if isinstance(event, Step):
-            text += "".join(token.text for token in event.tokens)
+            text += event.text
             num_tokens += len(event.tokens)
             if time.monotonic() > deadline:
                 yield Finished(

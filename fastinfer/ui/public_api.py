@@ -117,7 +117,7 @@ class _Answer:
         self._stats.add(event)
         match event:
             case Step():
-                self._text += "".join(token.text for token in event.tokens)
+                self._text += event.text
             case Finished():
                 self._text = event.text
 

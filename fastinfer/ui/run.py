@@ -117,7 +117,7 @@ class Runs:
                 stats.add(event)
                 if isinstance(event, Step):
                     yield Preview(
-                        text="".join(token.text for token in event.tokens),
+                        text=event.text,
                         num_tokens=stats.num_tokens,
                         tpot_ms=stats.tpot_ms,
                     )

@@ -4,15 +4,19 @@
 
 Times plain steps of the target at several contexts, the attention inside them, and the prefill of
 prompts of several lengths; contexts in turn, so that noise meets all alike. What is left of a step
-without its attention should be level, and the prefill a straight line (but for attention, which
-grows with the square). The ids are random: time does not depend on them. Writes
-OUT.json and OUT.png; the last line is the JSON document.
+without its attention should be level, or rise as the control does: that is the same rest at the
+shortest context, where each attention is followed by reading as many bytes of something else as
+attention reads of the cache at this one. What it rises by is what such reading pushes out of the
+processor's caches. The prefill should be a straight line (but for attention, which grows with the
+square). The ids are random: time does not depend on them. Writes OUT.json and OUT.png; the last
+line is the JSON document.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import itertools
 import json
 import time
 from pathlib import Path
@@ -21,6 +25,7 @@ from typing import Any
 import plotly.graph_objects as go
 import torch
 from plotly.subplots import make_subplots
+from torch import Tensor
 
 from fastinfer.engine import load
 from fastinfer.evaluation.benchmark import spread
@@ -46,6 +51,7 @@ class TimedAttention:
 
     def __init__(self, decoder: Any) -> None:
         self.ms = 0.0
+        self.beside: itertools.cycle[Tensor] | None = None  # read after each attention, timed too
         self._block = decoder._block
         decoder._block = self.block
 
@@ -56,6 +62,8 @@ class TimedAttention:
         def attend(*args: Any) -> Any:
             begin = time.perf_counter()
             attended = block.attend(*args)
+            if self.beside is not None:
+                next(self.beside).sum()
             self.ms += milliseconds(begin)
             return attended
 
@@ -63,30 +71,54 @@ class TimedAttention:
 
 
 def measure(preset: str, repeats: int) -> dict[str, Any]:
-    """Step, attention and prefill times at each context: medians and quartiles over repeats."""
+    """Step, attention, rest and prefill times at each context, with the control's rest."""
     engine = load(preset)
     decoder = engine._models.decoders[Role.TARGET]
     attention = TimedAttention(decoder)
     vocab = engine._models.vocab_size
     ids = torch.randint(vocab, (CONTEXTS[-1] + STEPS + 1,)).tolist()
-    names = ("step_ms", "attention_ms", "prefill_ms")
-    found: dict[int, dict[str, list[float]]] = {c: {n: [] for n in names} for c in CONTEXTS}
+    session = Session(decoder, Role.TARGET, vocab)
+    session.forward(ids[:1], 1)
+    token_bytes = session.cache_bytes()
+
+    def times(context: int) -> dict[str, float]:
+        """Medians over the steps after one prefill."""
+        session = Session(decoder, Role.TARGET, vocab)
+        begin = time.perf_counter()
+        session.forward(ids[:context], 1)
+        prefill = milliseconds(begin)
+        steps, shares = [], []
+        for length in range(context + 1, context + STEPS + 1):
+            attention.ms, begin = 0.0, time.perf_counter()
+            session.forward(ids[:length], 1)
+            steps.append(milliseconds(begin))
+            shares.append(attention.ms)
+        rest = [step - share for step, share in zip(steps, shares, strict=True)]
+        return {
+            "step_ms": spread(steps)["median"],
+            "attention_ms": spread(shares)["median"],
+            "rest_ms": spread(rest)["median"],
+            "prefill_ms": prefill,
+        }
+
+    def control(context: int) -> float:
+        """The rest of a step at the shortest context, with this one's bytes read beside it."""
+        layers = decoder.arch.num_layers
+        words = (context - CONTEXTS[0]) * token_bytes // layers // 8
+        if words:
+            attention.beside = itertools.cycle(torch.ones(layers, words, dtype=torch.int64))
+        try:
+            return times(CONTEXTS[0])["rest_ms"]
+        finally:
+            attention.beside = None
+
+    found: dict[int, dict[str, list[float]]] = {context: {} for context in CONTEXTS}
     for repeat in range(repeats + 1):  # the first is a warm-up
         for context in CONTEXTS[:: 1 if repeat % 2 else -1]:
-            session = Session(decoder, Role.TARGET, vocab)
-            begin = time.perf_counter()
-            session.forward(ids[:context], 1)
-            prefill = milliseconds(begin)
-            steps, shares = [], []
-            for length in range(context + 1, context + STEPS + 1):
-                attention.ms, begin = 0.0, time.perf_counter()
-                session.forward(ids[:length], 1)
-                steps.append(milliseconds(begin))
-                shares.append(attention.ms)
-            times = (spread(steps)["median"], spread(shares)["median"], prefill)
+            row = {**times(context), "control_rest_ms": control(context)}
             if repeat:
-                for name, value in zip(names, times, strict=True):
-                    found[context][name].append(value)
+                for name, value in row.items():
+                    found[context].setdefault(name, []).append(value)
     return {
         "environment": environment(),
         "preset": preset,
@@ -102,16 +134,18 @@ def measure(preset: str, repeats: int) -> dict[str, Any]:
 def figure(document: dict[str, Any]) -> go.Figure:
     """Left: a step, its attention, and the rest. Right: the prefill and a line through its ends."""
     contexts = list(document["contexts"])
-    step, attention, prefill = (
+    step, attention, rest, control, prefill = (
         [document["contexts"][c][name]["median"] for c in contexts]
-        for name in ("step_ms", "attention_ms", "prefill_ms")
+        for name in ("step_ms", "attention_ms", "rest_ms", "control_rest_ms", "prefill_ms")
     )
-    rest = [s - a for s, a in zip(step, attention, strict=True)]
     chart = make_subplots(
         rows=1, cols=2,
         subplot_titles=(f"{document['model']}: one token, ms", "First token, ms"),
     )  # fmt: skip
-    for name, values in (("step", step), ("step less attention", rest), ("attention", attention)):
+    for name, values in (
+        ("step", step), ("step less attention", rest), ("the same, control", control),
+        ("attention", attention),
+    ):  # fmt: skip
         chart.add_trace(go.Scatter(x=contexts, y=values, name=name), row=1, col=1)
     chart.add_trace(go.Scatter(x=contexts, y=prefill, name="prefill"), row=1, col=2)
     ends = [contexts[0], contexts[-1]], [prefill[0], prefill[-1]]

@@ -71,6 +71,7 @@ class Decoder(Protocol):
     backend: str  # whose forward it is: "fastinfer" or "transformers"
     vocab_size: int  # rows of the output matrix, padding included
     context: int  # longest sequence
+    prefill_block: int  # tokens of a prompt that it reads at once
     dtype: torch.dtype
     device: torch.device
 

@@ -52,6 +52,7 @@ class GraphedDecoder:
         self.name = decoder.name
         self.vocab_size = decoder.vocab_size
         self.context = decoder.context
+        self.prefill_block = decoder.prefill_block
         self.dtype = decoder.dtype
         self.device = decoder.device
         self.max_block = max_block

@@ -12,9 +12,6 @@ from fastinfer.events import Compression, Role
 from fastinfer.models.base import Decoder, KVCache
 from fastinfer.models.compression import NEVER, CompressionPlan, Compressor
 
-# A prompt is read in blocks of this many tokens: attention's scratch memory stays bounded.
-PREFILL_BLOCK = 512
-
 
 class Session:
     """Feeds whatever suffix of the sequence the cache does not cover yet."""
@@ -64,9 +61,10 @@ class Session:
         unseen = tokens[self.num_tokens :]
         assert len(unseen) >= num_logits, "the cache holds tokens whose logits are asked for"
         fresh = torch.tensor(unseen, dtype=torch.long, device=self.decoder.device)
-        while len(fresh) - num_logits > PREFILL_BLOCK:
-            self.decoder.forward(fresh[:PREFILL_BLOCK], self.cache, 1)
-            fresh = fresh[PREFILL_BLOCK:]
+        block = self.decoder.prefill_block
+        while len(fresh) - num_logits > block:
+            self.decoder.forward(fresh[:block], self.cache, 1)
+            fresh = fresh[block:]
         logits = self.decoder.forward(fresh, self.cache, num_logits)
         whole = logits.shape[-1] == self.vocab_size
         self.last_logits = logits if whole else logits[:, : self.vocab_size]

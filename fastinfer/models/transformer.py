@@ -4,8 +4,9 @@ Everything is rows of one sequence: tensors carry no batch dimension. Logits equ
 float32. In bfloat16 a few roundings are left out where that is free (the sum of attention and MLP
 in a parallel layer, the rotation): results are slightly nearer to float32's, not equal bit by bit.
 
-On a CPU the cache is float32 whatever the weights are: torch's bfloat16 attention there is several
-times slower.
+On a CPU the cache is float32 whatever the weights are: torch's bfloat16 attention of a few rows is
+several times slower there. Long blocks, as prompts are, attend in bfloat16 where the weights and
+the processor's matrix units are of that type: half the time.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from fastinfer.models.architectures import (
     read_architecture,
 )
 from fastinfer.models.base import KVCache
+from fastinfer.models.devices import cpu_has_bfloat16
 from fastinfer.models.kv_cache import StaticKVCache
 from fastinfer.models.layers import Layer, LayerBuilder
 from fastinfer.models.masks import Masks
@@ -38,6 +40,8 @@ from fastinfer.presses.base import Press
 
 # So many tokens at once are read one by one, where there is a step for one.
 FEW_ROWS = 2
+# From so many rows on, bfloat16's matrix units make up for converting keys and values.
+LONG_BLOCK = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +104,8 @@ class TransformerDecoder:
     """The weights of one model and the forward over them; implements `models.base.Decoder`."""
 
     backend = "fastinfer"
+    # Memory for a block's hidden rows stays bounded; a shorter one reads the cache more often.
+    prefill_block = 2048
 
     def __init__(self, arch: Architecture, builder: LayerBuilder, name: str) -> None:
         self.name = name
@@ -113,6 +119,9 @@ class TransformerDecoder:
         self.windows = frozenset(arch.windows)
         self.rotary = RotaryTable(arch.rotary, self.device, self.cache_dtype)
         self._masks = Masks(self.cache_dtype, self.device)
+        # What long blocks attend in: a prompt has rows enough for bfloat16's matrix units.
+        half = on_cpu and builder.hidden_dtype == torch.bfloat16 and cpu_has_bfloat16()
+        self._long_dtype = torch.bfloat16 if half else self.cache_dtype
         self._hidden_dtype = builder.hidden_dtype
         self._embedding = builder.embedding()
         self._head = builder.head(self._embedding)
@@ -236,11 +245,16 @@ class TransformerDecoder:
         # One mask per kind of layer: by its window, and by its entries where layers differ.
         masks: dict[tuple[int | None, int], Tensor | None] = {}
         grouped = self.arch.num_heads != self.arch.num_kv_heads
+        dtype = self._long_dtype if count >= LONG_BLOCK else self.cache_dtype
+        converted = dtype != self.cache_dtype
 
         def attend(query: Tensor, keys: Tensor, values: Tensor, window: int | None) -> Tensor:
             kind = (window, keys.shape[2])
             if kind not in masks:  # none where the block is the whole sequence
-                masks[kind] = None if whole else self._masks.of(kind[1] - count, count, window)
+                mask = None if whole else self._masks.of(kind[1] - count, count, window)
+                masks[kind] = mask if mask is None else mask.to(dtype)
+            if converted:
+                query, keys, values = query.to(dtype), keys.to(dtype), values.to(dtype)
             return F.scaled_dot_product_attention(
                 query,
                 keys,

@@ -27,7 +27,6 @@ from fastinfer.config import PRESS_NAMES, DecodeConfig
 from fastinfer.events import Role
 from fastinfer.models import compression
 from fastinfer.models.pressed_cache import PressedKVCache
-from fastinfer.models.session import PREFILL_BLOCK
 from fastinfer.models.transformer import TransformerDecoder, from_state_dict
 from fastinfer.presses import PRESSES
 
@@ -116,8 +115,8 @@ def test_refused_tokens_leave_no_trace(decoders: dict[str, TransformerDecoder], 
 
 @pytest.mark.parametrize("press", PRESS_NAMES)
 def test_a_prompt_in_blocks_is_compressed_as_one(press: str) -> None:
-    decoder = own_decoder("llama", context=2 * PREFILL_BLOCK)
-    tokens = random_tokens(PREFILL_BLOCK + 150)
+    decoder = own_decoder("llama", context=700)
+    tokens = random_tokens(650)
     kept = []
     for sizes in ([len(tokens) - 1], [500, 100]):
         session = pressed(decoder, plan(press))

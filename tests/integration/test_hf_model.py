@@ -26,7 +26,7 @@ from fastinfer.config import ConfigError
 from fastinfer.events import Role
 from fastinfer.models.compression import CompressionPlan
 from fastinfer.models.hf_model import HFDecoder
-from fastinfer.models.session import PREFILL_BLOCK, Session
+from fastinfer.models.session import Session
 from fastinfer.presses import PRESSES
 
 pytestmark = pytest.mark.integration
@@ -106,8 +106,9 @@ def test_a_rollback_beyond_what_is_held_does_nothing() -> None:
 
 
 def test_a_long_prompt_is_read_in_blocks() -> None:
-    model = tiny_neox(0, context=2 * PREFILL_BLOCK + 100)
-    tokens = [i % 64 for i in range(2 * PREFILL_BLOCK + 40)]
+    block = HFDecoder.prefill_block
+    model = tiny_neox(0, context=2 * block + 100)
+    tokens = [i % 64 for i in range(2 * block + 40)]
     logits = session(model).forward(tokens, 3)
     assert torch.allclose(logits, plain(model, tokens)[-3:, :64], atol=1e-4)
 

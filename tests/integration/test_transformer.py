@@ -22,7 +22,7 @@ from transformers import (
     Qwen3Config,
 )
 
-from fastinfer.models import layers, linear
+from fastinfer.models import layers, linear, transformer
 from fastinfer.models.architectures import UnsupportedArchitecture, read_architecture
 from fastinfer.models.transformer import TransformerDecoder, from_state_dict, load_decoder
 
@@ -77,6 +77,9 @@ CONFIGS = {
     "llama-wide": LlamaConfig(**{**GROUPED, "hidden_size": 256, "intermediate_size": 640}),
     "mistral": MistralConfig(**GROUPED, sliding_window=None),
     "mistral-window": MistralConfig(**GROUPED, sliding_window=9),
+    "mistral-wide": MistralConfig(
+        **{**GROUPED, "hidden_size": 256, "intermediate_size": 640}, sliding_window=9
+    ),
     "qwen2": Qwen2Config(**GROUPED, tie_word_embeddings=True),
     "qwen2-window": Qwen2Config(
         **GROUPED, use_sliding_window=True, sliding_window=9, max_window_layers=1
@@ -165,9 +168,19 @@ def test_two_requests_do_not_disturb_each_other(pair: Pair, ids: Tensor) -> None
     assert difference(b, theirs(model, other[:33])[31:]) < TOLERANCE
 
 
-@pytest.mark.parametrize("name", ["neox", "neox-wide", "llama-grouped", "llama-wide", "qwen3"])
-def test_bfloat16_is_as_near_to_float32_as_transformers(name: str, ids: Tensor) -> None:
-    """Same weights rounded to bfloat16: our error against float32 is not above transformers'."""
+@pytest.mark.parametrize("long", [64, 8])
+@pytest.mark.parametrize(
+    "name", ["neox", "neox-wide", "llama-grouped", "llama-wide", "mistral-wide", "qwen3"]
+)
+def test_bfloat16_is_as_near_to_float32_as_transformers(
+    name: str, long: int, monkeypatch: pytest.MonkeyPatch, ids: Tensor
+) -> None:
+    """Same weights rounded to bfloat16: our error against float32 is not above transformers'.
+
+    Of short blocks, and of such as attend in bfloat16 themselves.
+    """
+    monkeypatch.setattr(transformer, "LONG_BLOCK", long)
+    monkeypatch.setattr(transformer, "cpu_has_bfloat16", lambda: True)
     model = random_model(CONFIGS[name]).to(torch.bfloat16)
     reference = theirs(random_model(CONFIGS[name]).to(torch.bfloat16).float(), ids)
     decoder = ours(model, torch.bfloat16)

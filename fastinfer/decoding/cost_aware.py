@@ -239,16 +239,6 @@ class CostAwareGamma:
             later = min(LAST_PROBE, 2 * self._probe_after)
             self._probe_after = later if self._may_yet_pay() else RARE_PROBE
 
-    def predicted_speedup(self, gamma: int) -> float:
-        """Speed against plain steps with blocks of `gamma`, if acceptance were alike everywhere.
-
-        (1 + a + ... + a^gamma) * v(0) / (gamma * draft step + v(gamma)), arXiv:2211.17192.
-        """
-        a = self.acceptance.mean()
-        expected = sum(a**k for k in range(gamma + 1))
-        cost = gamma * self._draft_time.ms + self.verify.at(gamma)
-        return expected * self.verify.at(0) / cost
-
     @property
     def _learning(self) -> bool:
         return self._drafted_rounds < LEARNING_ROUNDS and (
@@ -263,13 +253,27 @@ class CostAwareGamma:
         return self._draft_time.ms < HOPE * self.verify.at(0)
 
     def _pays(self) -> bool:
-        """Whether any block size promises more than plain steps, or drafting has been doing so."""
+        """Whether any block size promises more than plain steps, or drafting has been doing so.
+
+        A block of g promises (1 + a + ... + a^g) tokens in g draft steps and v(g) (Theorem 3.8 of
+        arXiv:2211.17192). Asked in every round, so it ends where no further token can be worth its
+        own draft step: the chance to reach one only falls, and v never does.
+        """
         if not self.verify.plain_known:
             return True
-        seen = self._ms > 0 and self._tokens / self._ms > 1.0 / self.verify.at(0)
-        return seen or any(
-            self.predicted_speedup(gamma) > 1.0 for gamma in range(1, self.maximum + 1)
-        )
+        plain = self.verify.at(0)
+        if self._ms > 0 and self._tokens * plain > self._ms:
+            return True
+        mean = self.acceptance.mean()
+        expected, reached = 1.0, mean
+        for gamma in range(1, self.maximum + 1):
+            if reached * plain <= self._draft_time.ms:
+                return False
+            expected += reached
+            if expected * plain > gamma * self._draft_time.ms + self.verify.at(gamma):
+                return True
+            reached *= mean
+        return False
 
     def _rate(self) -> float:
         """lambda: tokens per ms, of plain steps or of drafted rounds, whichever is better."""

@@ -196,6 +196,31 @@ def test_a_cold_first_draft_gets_another_chance_at_once(cold: float) -> None:
     assert controller.gamma == controller.maximum
 
 
+def test_it_looks_no_further_than_tokens_that_can_pay() -> None:
+    """As if every block size had been tried."""
+    random_numbers = random.Random(1)
+    answers = set()
+    for _ in range(500):
+        policy = CostAwareGamma(GammaConfig(policy="cost_aware"))
+        draft_ms, extra_ms = random_numbers.uniform(0.0, 0.8), random_numbers.uniform(0.0, 0.4)
+        jump_ms = random_numbers.choice((0.0, 1.0))
+        policy.update(round_of(0, 0))
+        for _ in range(random_numbers.randint(1, 6)):
+            drafted = random_numbers.randint(1, 8)
+            accepted = random_numbers.randint(0, drafted)
+            verify_ms = 1.0 + jump_ms + extra_ms * drafted
+            policy.update(round_of(drafted, accepted, draft_ms * drafted, verify_ms))
+        a, plain = policy.acceptance.mean(), policy.verify.at(0)
+        tried = any(
+            plain * sum(a**k for k in range(gamma + 1))
+            > gamma * policy._draft_time.ms + policy.verify.at(gamma)
+            for gamma in range(1, policy.maximum + 1)
+        )
+        answers.add(tried)
+        assert policy._pays() == (tried or policy._tokens * plain > policy._ms)
+    assert answers == {True, False}
+
+
 def test_cost_aware_beats_aimd_where_drafts_are_dear() -> None:
     # AIMD can't go below its floor of four: 0.63x at c = .4, acceptance .4.
     assert simulate(0.4, 0.4)[0] > simulate(0.4, 0.4, policy="aimd")[0] + 0.2

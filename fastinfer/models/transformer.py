@@ -41,7 +41,7 @@ from fastinfer.presses.base import Press
 # So many tokens at once are read one by one, where there is a step for one.
 FEW_ROWS = 2
 # From so many rows on, bfloat16's matrix units make up for converting keys and values.
-LONG_BLOCK = 64
+LONG_BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True)

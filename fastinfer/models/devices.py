@@ -89,12 +89,20 @@ def choose_dtype(dtype: str, device: torch.device) -> torch.dtype:
 
 def cpu_has_bfloat16() -> bool:
     """Whether this processor multiplies bfloat16 matrices in hardware (AVX512-BF16 or AMX)."""
-    capability = torch.backends.cpu.get_cpu_capability()
-    if "AVX512" not in capability:
-        return False
+    return not {"avx512_bf16", "amx_bf16"}.isdisjoint(_cpu_flags())
+
+
+def cpu_has_matrix_units() -> bool:
+    """Whether it does so in units made for whole matrices (AMX)."""
+    return "amx_bf16" in _cpu_flags()
+
+
+def _cpu_flags() -> frozenset[str]:
+    """What Linux says that the processor can do, as far as torch makes use of it."""
+    if "AVX512" not in torch.backends.cpu.get_cpu_capability():
+        return frozenset()
     info = Path("/proc/cpuinfo")
-    flags = info.read_text() if info.exists() else ""
-    return "avx512_bf16" in flags or "amx_bf16" in flags
+    return frozenset(info.read_text().split() if info.exists() else ())
 
 
 def release() -> None:

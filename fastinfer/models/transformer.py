@@ -4,9 +4,8 @@ Everything is rows of one sequence: tensors carry no batch dimension. Logits equ
 float32. In bfloat16 a few roundings are left out where that is free (the sum of attention and MLP
 in a parallel layer, the rotation): results are slightly nearer to float32's, not equal bit by bit.
 
-On a CPU the cache is float32 whatever the weights are: torch's bfloat16 attention of a few rows is
-several times slower there. Long blocks, as prompts are, attend in bfloat16 where the weights and
-the processor's matrix units are of that type: half the time.
+The cache has the hidden rows' dtype, but for bfloat16 on a CPU without matrix units (AMX): torch's
+bfloat16 attention is several times slower than float32's there, so the cache is float32.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from fastinfer.models.architectures import (
     read_architecture,
 )
 from fastinfer.models.base import KVCache
-from fastinfer.models.devices import cpu_has_bfloat16
+from fastinfer.models.devices import cpu_has_matrix_units
 from fastinfer.models.kv_cache import StaticKVCache
 from fastinfer.models.layers import Layer, LayerBuilder
 from fastinfer.models.masks import Masks
@@ -40,8 +39,6 @@ from fastinfer.presses.base import Press
 
 # So many tokens at once are read one by one, where there is a step for one.
 FEW_ROWS = 2
-# From so many rows on, bfloat16's matrix units make up for converting keys and values.
-LONG_BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +111,11 @@ class TransformerDecoder:
         self.context = arch.context
         self.dtype = builder.dtype
         self.device = builder.device
-        on_cpu = self.device.type == "cpu"
-        self.cache_dtype = torch.float32 if on_cpu else self.dtype
+        half = self.device.type != "cpu" or cpu_has_matrix_units()
+        self.cache_dtype = builder.hidden_dtype if half else torch.float32
         self.windows = frozenset(arch.windows)
         self.rotary = RotaryTable(arch.rotary, self.device, self.cache_dtype)
         self._masks = Masks(self.cache_dtype, self.device)
-        # What long blocks attend in: a prompt has rows enough for bfloat16's matrix units.
-        half = on_cpu and builder.hidden_dtype == torch.bfloat16 and cpu_has_bfloat16()
-        self._long_dtype = torch.bfloat16 if half else self.cache_dtype
         self._hidden_dtype = builder.hidden_dtype
         self._embedding = builder.embedding()
         self._head = builder.head(self._embedding)
@@ -244,24 +238,25 @@ class TransformerDecoder:
         whole = cache.num_entries() == 0 and self.windows == {None}
         # One mask per kind of layer: by its window, and by its entries where layers differ.
         masks: dict[tuple[int | None, int], Tensor | None] = {}
-        grouped = self.arch.num_heads != self.arch.num_kv_heads
-        dtype = self._long_dtype if count >= LONG_BLOCK else self.cache_dtype
-        converted = dtype != self.cache_dtype
+        kv_heads, dim = self.arch.num_kv_heads, self.arch.head_dim
+        per_key = self.arch.num_heads // kv_heads
+        # A CPU reads keys and values once where all queries of a head of keys are its rows. A GPU
+        # would have fewer heads to keep busy with.
+        folded = per_key > 1 and not whole and self.device.type == "cpu"
 
         def attend(query: Tensor, keys: Tensor, values: Tensor, window: int | None) -> Tensor:
             kind = (window, keys.shape[2])
             if kind not in masks:  # none where the block is the whole sequence
                 mask = None if whole else self._masks.of(kind[1] - count, count, window)
-                masks[kind] = mask if mask is None else mask.to(dtype)
-            if converted:
-                query, keys, values = query.to(dtype), keys.to(dtype), values.to(dtype)
-            return F.scaled_dot_product_attention(
-                query,
+                masks[kind] = mask.repeat(per_key, 1) if folded and mask is not None else mask
+            attended = F.scaled_dot_product_attention(
+                query.reshape(1, kv_heads, -1, dim) if folded else query,
                 keys,
                 values,
                 attn_mask=masks[kind],
                 is_causal=whole and count > 1,
-                enable_gqa=grouped,
+                enable_gqa=per_key > 1 and not folded,
             )
+            return attended.view(query.shape) if folded else attended
 
         return Block(self.rotary.rotation(cache.position, count), attend)

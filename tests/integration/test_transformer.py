@@ -168,19 +168,15 @@ def test_two_requests_do_not_disturb_each_other(pair: Pair, ids: Tensor) -> None
     assert difference(b, theirs(model, other[:33])[31:]) < TOLERANCE
 
 
-@pytest.mark.parametrize("long", [128, 8])
+@pytest.mark.parametrize("matrix_units", [True, False])
 @pytest.mark.parametrize(
     "name", ["neox", "neox-wide", "llama-grouped", "llama-wide", "mistral-wide", "qwen3"]
 )
 def test_bfloat16_is_as_near_to_float32_as_transformers(
-    name: str, long: int, monkeypatch: pytest.MonkeyPatch, ids: Tensor
+    name: str, matrix_units: bool, monkeypatch: pytest.MonkeyPatch, ids: Tensor
 ) -> None:
-    """Same weights rounded to bfloat16: our error against float32 is not above transformers'.
-
-    Of short blocks, and of such as attend in bfloat16 themselves.
-    """
-    monkeypatch.setattr(transformer, "LONG_BLOCK", long)
-    monkeypatch.setattr(transformer, "cpu_has_bfloat16", lambda: True)
+    """Same weights rounded to bfloat16: our error against float32 is not above transformers'."""
+    monkeypatch.setattr(transformer, "cpu_has_matrix_units", lambda: matrix_units)
     model = random_model(CONFIGS[name]).to(torch.bfloat16)
     reference = theirs(random_model(CONFIGS[name]).to(torch.bfloat16).float(), ids)
     decoder = ours(model, torch.bfloat16)

@@ -15,7 +15,9 @@ cold process is slow. Where nothing pays, plain steps follow, with a probe of on
 32, ... of them, since the text may turn easier. Where a drafted token takes so long that even one
 that is nearly always accepted wouldn't pay, one more is drafted at once, to be sure; then nothing
 more is learnt, and probes become rare: only the costs can change, as they do where the cache grows,
-and a probe also reads all that the draft has missed.
+and a probe also reads all that the draft has missed. Where drafting gains little, plain steps are
+timed again after 4, 8, 16, ... drafted rounds: the first ones may have come in a slow moment, and a
+draft that loses a tenth would seem to gain for good.
 """
 
 from __future__ import annotations
@@ -42,6 +44,8 @@ HOPE = 0.9  # acceptance that a draft may yet turn out to have
 FIRST_PROBE = 8
 LAST_PROBE = 64
 RARE_PROBE = 256
+DOUBTFUL = 1.3  # a gain up to which a time that has changed could explain it
+FIRST_LOOK = 4
 
 
 class Calibration:
@@ -183,6 +187,8 @@ class CostAwareGamma:
         self._tokens, self._ms = 0.0, 0.0  # of drafted rounds, fading
         self._least: dict[int, float] = {}  # by tokens drafted, see `_least_chance`
         self._plain_rounds = 0  # since the last drafted one
+        self._since_plain = 0  # drafted rounds since the last plain one
+        self._look_after = FIRST_LOOK
         self._probe_after = FIRST_PROBE
 
     @property
@@ -192,8 +198,10 @@ class CostAwareGamma:
             return self.maximum
         if not self.verify.plain_known:
             return 0
-        if self._learning or self._pays():
+        if self._learning:
             return self.maximum
+        if self._pays():
+            return 0 if self._doubtful() else self.maximum
         unsure = self._drafted_rounds == 1  # a first time may be a cold process's
         return int(unsure or self._plain_rounds >= self._probe_after)
 
@@ -224,6 +232,10 @@ class CostAwareGamma:
         self.verify.add(n, outcome.verify_ms)
         if n == 0:
             self._plain_rounds += 1
+            if self._since_plain:
+                later = min(LAST_PROBE, 2 * self._look_after)
+                self._look_after = later if self._pays() else FIRST_LOOK
+            self._since_plain = 0
             return
         paid = self._learning or self._pays()
         self._drafted_rounds += 1
@@ -233,6 +245,7 @@ class CostAwareGamma:
         self._tokens = RATE_MEMORY * self._tokens + outcome.num_accepted + 1
         self._ms = RATE_MEMORY * self._ms + outcome.draft_ms + outcome.verify_ms
         self._plain_rounds = 0
+        self._since_plain += 1
         if self._pays():
             self._probe_after = FIRST_PROBE
         elif not paid:
@@ -251,6 +264,11 @@ class CostAwareGamma:
         What verification adds is left out: its first time, in a cold process, may be any multiple.
         """
         return self._draft_time.ms < HOPE * self.verify.at(0)
+
+    def _doubtful(self) -> bool:
+        """Whether a plain step should be timed again before drafting goes on."""
+        gain = self._tokens * self.verify.at(0) / self._ms if self._ms > 0 else math.inf
+        return gain < DOUBTFUL and self._since_plain >= self._look_after
 
     def _pays(self) -> bool:
         """Whether any block size promises more than plain steps, or drafting has been doing so.

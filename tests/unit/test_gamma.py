@@ -196,6 +196,27 @@ def test_a_cold_first_draft_gets_another_chance_at_once(cold: float) -> None:
     assert controller.gamma == controller.maximum
 
 
+def test_what_drafting_has_to_beat_is_timed_again() -> None:
+    """The plain steps that were timed came in a slow moment, and drafting only seems to gain."""
+    controller = CostAwareGamma(GammaConfig(policy="cost_aware"))
+    for _ in range(2):
+        controller.update(round_of(0, 0, verify_ms=1.4))
+    tokens = time = 0.0
+    while tokens < 400:
+        drafted = 0
+        while drafted < controller.gamma and controller.keep_drafting((0.9,) * drafted):
+            drafted += 1
+        controller.update(round_of(drafted, drafted, 0.97 * drafted, 1.0 + 0.1 * drafted))
+        tokens += drafted + 1
+        time += 0.97 * drafted + 1.0 + 0.1 * drafted
+    assert time / tokens < 1.02
+
+
+def test_a_draft_that_gains_much_is_not_interrupted() -> None:
+    reached, controller = simulate(0.8, 0.1, rounds=200)
+    assert reached > 1.9 and controller._plain_rounds == 0 and controller._since_plain > 190
+
+
 def test_it_looks_no_further_than_tokens_that_can_pay() -> None:
     """As if every block size had been tried."""
     random_numbers = random.Random(1)

@@ -44,6 +44,7 @@ HOPE = 0.9  # acceptance that a draft may yet turn out to have
 FIRST_PROBE = 8
 LAST_PROBE = 64
 RARE_PROBE = 256
+WORTH = 1.05  # the least gain to draft for: times vary by more
 DOUBTFUL = 1.3  # a gain up to which a time that has changed could explain it
 FIRST_LOOK = 4
 
@@ -271,7 +272,7 @@ class CostAwareGamma:
         return gain < DOUBTFUL and self._since_plain >= self._look_after
 
     def _pays(self) -> bool:
-        """Whether any block size promises more than plain steps, or drafting has been doing so.
+        """Whether any block size promises `WORTH` over plain steps, or drafting has been worth it.
 
         A block of g promises (1 + a + ... + a^g) tokens in g draft steps and v(g) (Theorem 3.8 of
         arXiv:2211.17192). Asked in every round, so it ends where no further token can be worth its
@@ -280,7 +281,7 @@ class CostAwareGamma:
         if not self.verify.plain_known:
             return True
         plain = self.verify.at(0)
-        if self._ms > 0 and self._tokens * plain > self._ms:
+        if self._ms > 0 and self._tokens * plain > WORTH * self._ms:
             return True
         mean = self.acceptance.mean()
         expected, reached = 1.0, mean
@@ -288,7 +289,8 @@ class CostAwareGamma:
             if reached * plain <= self._draft_time.ms:
                 return False
             expected += reached
-            if expected * plain > gamma * self._draft_time.ms + self.verify.at(gamma):
+            spent = gamma * self._draft_time.ms + self.verify.at(gamma)
+            if expected * plain > WORTH * spent:
                 return True
             reached *= mean
         return False

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from fastinfer.config import ConfigError, GammaConfig
-from fastinfer.decoding.cost_aware import CostAwareGamma, VerifyTimes
+from fastinfer.decoding.cost_aware import WORTH, CostAwareGamma, VerifyTimes
 from fastinfer.decoding.gamma import controller_for
 from fastinfer.decoding.protocols import Outcome
 
@@ -234,11 +234,11 @@ def test_it_looks_no_further_than_tokens_that_can_pay() -> None:
         a, plain = policy.acceptance.mean(), policy.verify.at(0)
         tried = any(
             plain * sum(a**k for k in range(gamma + 1))
-            > gamma * policy._draft_time.ms + policy.verify.at(gamma)
+            > WORTH * (gamma * policy._draft_time.ms + policy.verify.at(gamma))
             for gamma in range(1, policy.maximum + 1)
         )
         answers.add(tried)
-        assert policy._pays() == (tried or policy._tokens * plain > policy._ms)
+        assert policy._pays() == (tried or policy._tokens * plain > WORTH * policy._ms)
     assert answers == {True, False}
 
 

@@ -200,9 +200,8 @@ class HFDecoder:
     """A transformers model. Its weights are shared by all requests."""
 
     backend = "transformers"
-    prefill_block = (
-        512  # attention without a fused kernel (Bloom) holds scores of [heads, block, all]
-    )
+    # Attention without a fused kernel, as Bloom's, holds scores of [heads, block, all entries].
+    prefill_block = 512
 
     def __init__(self, model: PreTrainedModel, name: str) -> None:
         self.model = model.eval().requires_grad_(False)

@@ -1,8 +1,8 @@
 """Our own decoder: one plain forward for GPT-NeoX and the Llama family over a static cache.
 
 Everything is rows of one sequence: tensors carry no batch dimension. Logits equal transformers' in
-float32. In bfloat16 a few roundings are left out where that is free (the sum of attention and MLP
-in a parallel layer, the rotation): results are slightly nearer to float32's, not equal bit by bit.
+float32. In bfloat16 a rounding is left out where that is free (the sum of attention and MLP in a
+parallel layer): results are slightly nearer to float32's, not equal bit by bit.
 
 The cache has the hidden rows' dtype, but for bfloat16 on a CPU without matrix units (AMX): torch's
 bfloat16 attention is several times slower than float32's there, so the cache is float32.

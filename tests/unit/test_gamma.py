@@ -219,16 +219,16 @@ def test_a_draft_that_gains_much_is_not_interrupted() -> None:
 
 def test_it_looks_no_further_than_tokens_that_can_pay() -> None:
     """As if every block size had been tried."""
-    random_numbers = random.Random(1)
+    rng = random.Random(1)
     answers = set()
     for _ in range(500):
         policy = CostAwareGamma(GammaConfig(policy="cost_aware"))
-        draft_ms, extra_ms = random_numbers.uniform(0.0, 0.8), random_numbers.uniform(0.0, 0.4)
-        jump_ms = random_numbers.choice((0.0, 1.0))
+        draft_ms, extra_ms = rng.uniform(0.0, 0.8), rng.uniform(0.0, 0.4)
+        jump_ms = rng.choice((0.0, 1.0))
         policy.update(round_of(0, 0))
-        for _ in range(random_numbers.randint(1, 6)):
-            drafted = random_numbers.randint(1, 8)
-            accepted = random_numbers.randint(0, drafted)
+        for _ in range(rng.randint(1, 6)):
+            drafted = rng.randint(1, 8)
+            accepted = rng.randint(0, drafted)
             verify_ms = 1.0 + jump_ms + extra_ms * drafted
             policy.update(round_of(drafted, accepted, draft_ms * drafted, verify_ms))
         a, plain = policy.acceptance.mean(), policy.verify.at(0)

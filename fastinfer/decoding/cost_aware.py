@@ -268,8 +268,11 @@ class CostAwareGamma:
 
     def _doubtful(self) -> bool:
         """Whether a plain step should be timed again before drafting goes on."""
-        gain = self._tokens * self.verify.at(0) / self._ms if self._ms > 0 else math.inf
-        return gain < DOUBTFUL and self._since_plain >= self._look_after
+        return self._since_plain >= self._look_after and not self._has_gained(DOUBTFUL)
+
+    def _has_gained(self, times: float) -> bool:
+        """Whether drafted rounds have been more than so many times as fast as plain steps."""
+        return self._tokens * self.verify.at(0) > times * self._ms
 
     def _pays(self) -> bool:
         """Whether any block size promises `WORTH` over plain steps, or drafting has been worth it.
@@ -280,10 +283,9 @@ class CostAwareGamma:
         """
         if not self.verify.plain_known:
             return True
-        plain = self.verify.at(0)
-        if self._ms > 0 and self._tokens * plain > WORTH * self._ms:
+        if self._has_gained(WORTH):
             return True
-        mean = self.acceptance.mean()
+        plain, mean = self.verify.at(0), self.acceptance.mean()
         expected, reached = 1.0, mean
         for gamma in range(1, self.maximum + 1):
             if reached * plain <= self._draft_time.ms:

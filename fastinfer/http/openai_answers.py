@@ -79,10 +79,9 @@ class Answer:
         }
 
     def _step_chunk(self, step: Step, offset: int) -> dict[str, Any]:
-        text = step.text
         logprobs = self._logprobs(step.tokens, offset)
         extra = {"tokens": _origins(step.tokens)}
-        return self._chunk(self._delta(text), None, logprobs=logprobs, extra=extra)
+        return self._chunk(self._delta(step.text), None, logprobs=logprobs, extra=extra)
 
     def _last_chunks(self, finished: Finished) -> list[dict[str, Any]]:
         delta: dict[str, Any] = {"delta": {}} if self._chat else {"text": ""}

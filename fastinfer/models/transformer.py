@@ -257,6 +257,6 @@ class TransformerDecoder:
                 is_causal=whole and count > 1,
                 enable_gqa=per_key > 1 and not folded,
             )
-            return attended.view(query.shape) if folded else attended
+            return attended.reshape(query.shape) if folded else attended
 
         return Block(self.rotary.rotation(cache.position, count), attend)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 REPLACEMENT = "\ufffd"
-CONTEXT_IDS = 8
-WINDOW_IDS = 24
+CONTEXT_IDS = 4
+WINDOW_IDS = 8
 
 
 class StreamDecoder:

@@ -53,6 +53,7 @@ def decode(
     Caller's duty: `prompt` is not empty and shorter than the target's context.
     """
     tokens = list(prompt)
+    nobody = NoDraft()
     start = time.perf_counter()
     proposer.prefill(tokens)
     prefill_ms = (time.perf_counter() - start) * 1000.0
@@ -62,7 +63,7 @@ def decode(
         # 1. Compress what is due. Nothing here has a rejected token any more. Behind the prompt, a
         # draft without a part in the round waits: it would have to read what it has not seen yet.
         allowed = 0 if index == 0 else gamma.gamma
-        source = proposer if allowed else NoDraft()
+        source = proposer if allowed else nobody
         models = (target, *(proposer if index == 1 else source).models)
         compressed = maintain(models, tokens) if index else ()
 

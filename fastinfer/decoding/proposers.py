@@ -24,12 +24,15 @@ class NoDraft:
 
     models: tuple[LanguageModel, ...] = ()
 
+    def __init__(self) -> None:
+        self._draft = _no_draft(0)
+
     def prefill(self, tokens: Sequence[int]) -> None:
         """Nothing to read."""
 
     def propose(self, tokens: Sequence[int], limit: int) -> Draft:
         """An empty draft."""
-        return _no_draft(0)
+        return self._draft
 
     def rollback(self, num_tokens: int) -> None:
         """Nothing to forget."""
@@ -126,6 +129,7 @@ class CascadeProposer:
         self.outer = outer
         self.rounds = rounds
         self.end_ids = end_ids
+        self._nobody = NoDraft()
 
     @property
     def models(self) -> tuple[LanguageModel, ...]:
@@ -150,7 +154,7 @@ class CascadeProposer:
             if room < 1 or (done and room < 2):
                 break
             allowed = min(self.inner.gamma, room - 1)
-            source = self.proposer if allowed else NoDraft()
+            source = self.proposer if allowed else self._nobody
             inner = speculate(self.model, source, sequence, allowed, self.law, self.rule)
             done.append(inner)
             sequence.extend(inner.token_ids)

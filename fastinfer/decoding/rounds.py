@@ -11,7 +11,6 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from fastinfer.decoding.protocols import Draft, LanguageModel, Outcome, Proposer
@@ -31,12 +30,22 @@ class Round:
     role: Role  # the verifier's
     draft: Draft
     verdict: Verdict
-    laws: Tensor  # [num_accepted + 1, vocab]
-    logits: Tensor  # [num_accepted + 1, vocab], what the laws were made from; may be overwritten by
-    # the verifier's next pass
+    block_laws: Tensor  # [num_drafted + 1, vocab]
+    block_logits: Tensor  # the same, what the laws were made from; may be overwritten by the
+    # verifier's next pass
     own_prob: float  # of the verifier's own token, under its law
     draft_ms: float
     verify_ms: float
+
+    @property
+    def laws(self) -> Tensor:
+        """Of the committed tokens: [num_accepted + 1, vocab]."""
+        return self.block_laws[: self.verdict.num_accepted + 1]
+
+    @property
+    def logits(self) -> Tensor:
+        """What those laws were made from, [num_accepted + 1, vocab]."""
+        return self.block_logits[: self.verdict.num_accepted + 1]
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -79,7 +88,6 @@ class Round:
         )
 
 
-@torch.inference_mode()
 def speculate(
     verifier: LanguageModel,
     proposer: Proposer,
@@ -112,8 +120,8 @@ def speculate(
         role=verifier.role,
         draft=draft,
         verdict=verdict,
-        laws=laws[: accepted + 1],
-        logits=logits[: accepted + 1],
+        block_laws=laws,
+        block_logits=logits,
         own_prob=own_prob,
         draft_ms=(drafted - start) * 1000.0,
         verify_ms=(verified - drafted) * 1000.0,

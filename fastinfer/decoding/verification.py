@@ -31,8 +31,6 @@ from torch import Tensor
 
 from fastinfer.decoding.protocols import Draft
 
-DRAW_BLOCK = 64  # entries of a law that are summed up before one block of them is searched
-
 
 @dataclass(frozen=True, kw_only=True)
 class Verdict:
@@ -96,18 +94,22 @@ def token_at(law: Tensor, uniform: float) -> int:
         return top
     others = probs.copy()
     others[top] = 0.0
-    sums = np.add.reduceat(others, _block_starts(len(others)), dtype=np.float64).tolist()
+    size, starts = _blocks(len(others))
+    sums = np.add.reduceat(others, starts).tolist()
     if not any(sums):  # rounding alone let `uniform` pass
         return top
     block, inside = _find(sums, (uniform - most) / (1.0 - most))
-    start = block * DRAW_BLOCK
-    token, _ = _find(others[start : start + DRAW_BLOCK].tolist(), inside)
+    start = block * size
+    token, _ = _find(others[start : start + size].tolist(), inside)
     return start + token
 
 
 @functools.lru_cache(maxsize=8)
-def _block_starts(vocab: int) -> np.ndarray[tuple[int], np.dtype[np.intp]]:
-    return np.arange(0, vocab, DRAW_BLOCK)
+def _blocks(vocab: int) -> tuple[int, np.ndarray[tuple[int], np.dtype[np.intp]]]:
+    """The size of a block and where each begins: as many entries as blocks, about, so that both
+    searches take as long."""
+    size = 1 << round(math.log2(vocab) / 2)
+    return size, np.arange(0, vocab, size)
 
 
 def _find(weights: list[float], uniform: float) -> tuple[int, float]:

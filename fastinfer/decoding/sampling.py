@@ -101,7 +101,7 @@ def confidences(logits: Tensor, laws: Tensor) -> list[float]:
     A one-hot law, as every greedy one, is sure of everything and says nothing: there it is the
     largest probability of the plain softmax. Both [n, vocab]; the laws on the CPU.
     """
-    tops, _ = _largest(laws)
+    tops: list[float] = laws.numpy().max(-1).tolist()
     return tops if min(tops) < 1.0 else _largest(logits.softmax(-1))[0]
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -60,7 +61,8 @@ class Session:
             self.cache.rollback(0)
         unseen = tokens[self.num_tokens :]
         assert len(unseen) >= num_logits, "the cache holds tokens whose logits are asked for"
-        fresh = torch.tensor(unseen, dtype=torch.long, device=self.decoder.device)
+        # By way of numpy: a third of the time that torch takes to read a list.
+        fresh = torch.from_numpy(np.array(unseen, np.int64)).to(self.decoder.device)
         block = self.decoder.prefill_block
         while len(fresh) - num_logits > block:
             self.decoder.forward(fresh[:block], self.cache, 1)

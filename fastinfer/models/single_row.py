@@ -131,11 +131,12 @@ def _folded(arch: Architecture, weights: LayerWeights) -> tuple[Tensor, Tensor, 
     swapped = query_key.roll(turned // 2, 2).flatten(0, 2)
     mlp = _after_norm(weights.mlp_norm, weights.mlp_in) / math.sqrt(2)
     joint = torch.cat((qkv, swapped, mlp))
-    out = side_by_side(weights.attention_out, weights.mlp_out)
-    matrix = out.weight.float()
+    both = side_by_side(weights.attention_out, weights.mlp_out)
+    matrix = both.weight.float()
     matrix[:, heads * dim :] /= math.sqrt(2)
-    column = torch.zeros(len(matrix)) if out.bias is None else out.bias.float()
-    return joint[:, :-1].t(), joint[:, -1].clone(), torch.cat((matrix, column[:, None]), 1).t()
+    column = torch.zeros(len(matrix)) if both.bias is None else both.bias.float()
+    out = torch.cat((matrix, column[:, None]), 1)
+    return joint[:, :-1].t().contiguous(), joint[:, -1].clone(), out.t().contiguous()
 
 
 def _after_norm(norm: Matrix, matrix: Matrix) -> Tensor:

@@ -4,8 +4,9 @@ Everything is rows of one sequence: tensors carry no batch dimension. Logits equ
 float32. In bfloat16 a rounding is left out where that is free (the sum of attention and MLP in a
 parallel layer): results are slightly nearer to float32's, not equal bit by bit.
 
-The cache has the hidden rows' dtype, but for bfloat16 on a CPU without matrix units (AMX): torch's
-bfloat16 attention is several times slower than float32's there, so the cache is float32.
+On a CPU the cache is float32 whatever the weights are, and so is attention to it: a block then
+rounds as single tokens do. Long blocks, as prompts are, attend in bfloat16 where the processor has
+matrix units for it.
 """
 
 from __future__ import annotations
@@ -39,6 +40,9 @@ from fastinfer.presses.base import Press
 
 # So many tokens at once are read one by one, where there is a step for one.
 FEW_ROWS = 2
+# From so many rows on, matrix units make up for converting keys and values. No verified block is as
+# long, and every method reads the prompt alike.
+LONG_BLOCK = 128
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,14 +115,16 @@ class TransformerDecoder:
         self.context = arch.context
         self.dtype = builder.dtype
         self.device = builder.device
-        half = self.device.type != "cpu" or cpu_has_matrix_units()
-        self.cache_dtype = builder.hidden_dtype if half else torch.float32
+        on_cpu = self.device.type == "cpu"
+        self.cache_dtype = torch.float32 if on_cpu else builder.hidden_dtype
+        half = on_cpu and builder.hidden_dtype == torch.bfloat16 and cpu_has_matrix_units()
+        self._long_dtype = torch.bfloat16 if half else self.cache_dtype
         self.windows = frozenset(arch.windows)
         self.rotary = RotaryTable(arch.rotary, self.device, self.cache_dtype)
         self._masks = Masks(self.cache_dtype, self.device)
         self._hidden_dtype = builder.hidden_dtype
         self._embedding = builder.embedding()
-        self._head = builder.head(self._embedding)
+        self._head = builder.head()
         self._single_row = builder.single_row(self.rotary)
         self._layers = [builder.layer(index) for index in range(arch.num_layers)]
         self._final_norm = builder.final_norm()
@@ -243,12 +249,19 @@ class TransformerDecoder:
         # A CPU reads keys and values once where all queries of a head of keys are its rows. A GPU
         # would have fewer heads to keep busy with.
         folded = per_key > 1 and not whole and self.device.type == "cpu"
+        dtype = self._long_dtype if count >= LONG_BLOCK else self.cache_dtype
+        converted = dtype != self.cache_dtype
 
         def attend(query: Tensor, keys: Tensor, values: Tensor, window: int | None) -> Tensor:
             kind = (window, keys.shape[2])
             if kind not in masks:  # none where the block is the whole sequence
                 mask = None if whole else self._masks.of(kind[1] - count, count, window)
-                masks[kind] = mask.repeat(per_key, 1) if folded and mask is not None else mask
+                if mask is not None:
+                    mask = mask.to(dtype)
+                    mask = mask.repeat(per_key, 1) if folded else mask
+                masks[kind] = mask
+            if converted:
+                query, keys, values = query.to(dtype), keys.to(dtype), values.to(dtype)
             attended = F.scaled_dot_product_attention(
                 query.reshape(1, kv_heads, -1, dim) if folded else query,
                 keys,

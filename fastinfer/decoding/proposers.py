@@ -190,14 +190,15 @@ class PromptLookupProposer:
     No second model: good where the output repeats its input. The proposal is certain, so its law is
     one-hot and the general rule applies as it is. Method:
     github.com/apoorvumang/prompt-lookup-decoding. Deviations: the latest occurrence is taken, not
-    the first; in running text it is the likelier one. A copy that reaches the end of the sequence
-    goes on with itself, as a loop does.
+    the first; in running text it is the likelier one. A single token that came before is not copied
+    behind: in novels at temperature 0.8 one such copy in eight was accepted, behind two tokens two
+    in eight. A copy that reaches the end of the sequence goes on with itself, as a loop does.
     """
 
     models: tuple[LanguageModel, ...] = ()
 
     def __init__(
-        self, vocab_size: int, gamma: GammaController, max_ngram: int = 3, min_ngram: int = 1
+        self, vocab_size: int, gamma: GammaController, max_ngram: int = 3, min_ngram: int = 2
     ) -> None:
         self.vocab_size = vocab_size
         self.gamma = gamma

@@ -38,14 +38,19 @@ def test_the_longest_ending_wins_then_the_latest() -> None:
     assert proposer.propose(tokens, 1).token_ids == (7,)
     proposer = PromptLookupProposer(10, FREE, max_ngram=2)
     assert proposer.propose(tokens, 1).token_ids == (8,)
-    proposer = PromptLookupProposer(10, FREE, max_ngram=1)
+    proposer = PromptLookupProposer(10, FREE, max_ngram=1, min_ngram=1)
     assert proposer.propose(tokens, 1).token_ids == (9,)
 
 
 def test_nothing_to_copy_is_an_empty_draft() -> None:
     proposer = PromptLookupProposer(10, FREE)
     assert len(proposer.propose([1, 2, 3], 4)) == 0
-    assert len(proposer.propose([1, 2, 3, 1], 0)) == 0
+    assert len(proposer.propose([1, 2, 3, 1, 2], 0)) == 0
+
+
+def test_one_token_that_came_before_is_no_reason_to_copy() -> None:
+    assert len(PromptLookupProposer(10, FREE).propose([1, 2, 3, 1], 4)) == 0
+    assert PromptLookupProposer(10, FREE).propose([1, 2, 3, 1, 2], 4).token_ids == (3, 1, 2, 3)
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=40), st.integers(1, 6))
@@ -56,7 +61,7 @@ def test_the_index_that_grows_finds_what_a_plain_search_finds(
     for end in range(1, len(tokens) + 1):
         proposed = proposer.propose(tokens[:end], limit).token_ids
     expected: tuple[int, ...] = ()
-    for size in (3, 2, 1):
+    for size in (3, 2):
         starts = [
             i
             for i in range(len(tokens) - size)

@@ -3,7 +3,9 @@
 A block of several tokens and a single one take different ways through the device's arithmetic, so
 a model's logits differ in their last digits. Where two tokens are as good as equal, that decides
 which one comes. Here both candidates are scored again at that place by the target, over several
-ways of reading the same prefix; how far those scores differ is the rounding, measured.
+ways of reading the same text, in blocks as decoding does; how far those scores differ is the
+rounding, measured. What blocks leave in the cache is rounded too, so it isn't enough to vary the
+last of them.
 """
 
 from __future__ import annotations
@@ -22,7 +24,8 @@ from fastinfer.decoding.verification import CoupledRule
 from fastinfer.engine import Engine
 from fastinfer.events import Role
 
-BLOCKS = (1, 2, 3, 5, 9)  # tokens that the last pass reads
+BLOCKS = (1, 2, 3, 5, 9)  # tokens that a pass over generated text reads
+REREAD = 256  # last tokens that are read so: all of most texts; what is before them, in one pass
 UNITS = 4.0  # in the last place of the larger logit: a score is off by as much as its logit
 
 
@@ -100,10 +103,13 @@ def _scores(
     config: DecodeConfig,
     pair: tuple[int, int],
 ) -> _Way:
-    """Both candidates' scores, the last pass reading `block` tokens."""
+    """Both candidates' scores, generated text read `block` tokens at a time."""
     session = engine.session(Role.TARGET, config)
-    if len(tokens) > block:
-        session.forward(tokens[:-block], 1)
+    last = len(tokens) - block
+    first = min(last, max(num_prompt_tokens, len(tokens) - REREAD))
+    for end in range(last - (last - first) // block * block, last + 1, block):
+        if end:
+            session.forward(tokens[:end], 1)
     if config.sampling.temperature == 0:
         row = session.forward(tokens, block)[-1].float().cpu()
         logits = float(row[pair[0]]), float(row[pair[1]])

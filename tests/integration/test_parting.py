@@ -11,7 +11,7 @@ import torch
 from fastinfer.config import DecodeConfig
 from fastinfer.engine import Engine, load
 from fastinfer.evaluation.benchmark import first_difference
-from fastinfer.evaluation.parting import explain
+from fastinfer.evaluation.parting import BLOCKS, explain
 from fastinfer.events import Role
 
 pytestmark = pytest.mark.integration
@@ -81,6 +81,52 @@ def test_a_tie_is_rounding(
         )
     parting = explain(engine, ids, ours, [*ours[:2], twin, ours[3]], 2, asked)
     assert parting is not None and parting.within_rounding
+
+
+def test_what_blocks_leave_in_the_cache_is_part_of_rounding(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Generated text is read again in blocks from its first token, as decoding read it."""
+    sizes: list[list[int]] = []
+    right = engine.session
+
+    def session(role: Role, given: DecodeConfig) -> object:
+        made = right(role, given)
+        forward = made.forward
+        sizes.append([])
+
+        def noted(tokens: list[int], num_logits: int) -> torch.Tensor:
+            sizes[-1].append(len(tokens) - made.num_tokens)
+            return forward(tokens, num_logits)
+
+        monkeypatch.setattr(made, "forward", noted)
+        return made
+
+    asked = config(temperature=0.0, max_new_tokens=20)
+    ids = engine.encode(PROMPT)
+    ours = engine.generate(PROMPT, asked).token_ids
+    theirs = [*ours[:19], (ours[19] + 1) % engine.vocab_size]
+    monkeypatch.setattr(engine, "session", session)
+    assert explain(engine, ids, ours, theirs, 19, asked) is not None
+    ways = [way for way in sizes if way]
+    assert [way[-1] for way in ways] == list(BLOCKS)
+    for way, block in zip(ways, BLOCKS, strict=True):
+        assert sum(way) == len(ids) + 19
+        assert way[0] < len(ids) + block  # the prompt at once
+        assert set(way[1:]) == {block}
+    monkeypatch.setattr("fastinfer.evaluation.parting.REREAD", 4)  # of a long text, the end
+    sizes.clear()
+    assert explain(engine, ids, ours, theirs, 19, asked) is not None
+    assert [way[1:] for way in sizes if way][:3] == [[1] * 4, [2] * 2, [3]]
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_a_parting_at_once(engine: Engine, index: int) -> None:
+    asked = config(temperature=0.0, max_new_tokens=2)
+    for ids in (engine.encode(PROMPT), engine.encode("A")[:1]):
+        ours = engine.generate(ids, asked).token_ids
+        theirs = [*ours[:index], (ours[index] + 1) % engine.vocab_size, *ours[index + 1 :]]
+        assert explain(engine, ids, ours, theirs, index, asked) is not None
 
 
 def test_what_needs_no_explanation_has_none(engine: Engine) -> None:

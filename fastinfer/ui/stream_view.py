@@ -32,6 +32,11 @@ def plotly_js() -> Path:
     return Path(spec.origin).parent / "package_data" / "plotly.min.js"
 
 
+def plotly_url() -> str:
+    """Where the page's server has it."""
+    return f"/gradio_api/file={plotly_js()}"
+
+
 def stream_view(charts: Iterable[Chart], elem_id: str) -> gr.HTML:
     """A live view of one run. Its value is the JSONL text that `records.Recorder` writes.
 
@@ -44,7 +49,7 @@ def stream_view(charts: Iterable[Chart], elem_id: str) -> gr.HTML:
         html_template=skeleton(charts),
         js_on_load="\n".join((ASSETS / name).read_text(encoding="utf-8") for name in SCRIPTS),
         apply_default_css=False,
-        head=f'<script src="/gradio_api/file={plotly_js()}"></script>',
+        head=f'<script src="{plotly_url()}"></script>',
         charts=[chart.to_mapping() for chart in charts],
         words=view_words(),
         replay=replay_template(),

@@ -12,7 +12,8 @@ from fastinfer.events import Origin
 from fastinfer.ui.charts import Chart, live_charts
 from fastinfer.ui.records import Recorder
 from fastinfer.ui.skeleton import skeleton
-from fastinfer.ui.stream_view import STYLES, plotly_js
+from fastinfer.ui.stream_view import STYLES, plotly_js, plotly_url, stream_view
+from fastinfer.ui.theme import page_settings
 from tests.browser.fake_engine import FakeEngine
 
 STYLE = "".join(path.read_text(encoding="utf-8") for path in STYLES)
@@ -92,3 +93,9 @@ def test_every_origin_has_a_colour_and_a_line_of_its_own() -> None:
 
 def test_plotly_comes_from_the_installed_wheel() -> None:
     assert plotly_js().stat().st_size > 1_000_000
+
+
+def test_the_script_that_is_fetched_early_is_the_one_that_the_view_loads() -> None:
+    view = stream_view((), "view")
+    assert view.head is not None and plotly_url() in view.head
+    assert f'rel="preload" as="script" href="{plotly_url()}"' in page_settings()["head"]

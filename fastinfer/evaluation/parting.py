@@ -107,7 +107,7 @@ def _scores(
     session = engine.session(Role.TARGET, config)
     last = len(tokens) - block
     first = min(last, max(num_prompt_tokens, len(tokens) - REREAD))
-    for end in range(last - (last - first) // block * block, last + 1, block):
+    for end in range(first + (last - first) % block, last + 1, block):
         if end:
             session.forward(tokens[:end], 1)
     if config.sampling.temperature == 0:

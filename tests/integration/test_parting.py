@@ -4,6 +4,8 @@ where texts part."""
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -13,8 +15,11 @@ from fastinfer.engine import Engine, load
 from fastinfer.evaluation.benchmark import first_difference
 from fastinfer.evaluation.parting import BLOCKS, explain
 from fastinfer.events import Role
+from fastinfer.models.session import Session
 
 pytestmark = pytest.mark.integration
+
+Forward = Callable[[list[int], int], torch.Tensor]
 
 PROMPT = "The old man looked at the sea and said nothing for a long time. At last he"
 
@@ -22,6 +27,20 @@ PROMPT = "The old man looked at the sea and said nothing for a long time. At las
 def config(**options: object) -> DecodeConfig:
     base = {"method": "speculative", "rule": "coupled", "temperature": 0.9, "max_new_tokens": 40}
     return DecodeConfig.from_mapping({**base, "seed": 1, **options})
+
+
+def read_through(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, reader: Callable[..., torch.Tensor]
+) -> None:
+    """Every pass of a session goes by `reader(session, its forward, tokens, num_logits)`."""
+    right = engine.session
+
+    def session(role: Role, given: DecodeConfig) -> Session:
+        made = right(role, given)
+        monkeypatch.setattr(made, "forward", partial(reader, made, made.forward))
+        return made
+
+    monkeypatch.setattr(engine, "session", session)
 
 
 @pytest.fixture(scope="module")
@@ -59,21 +78,13 @@ def test_a_tie_is_rounding(
     ids = engine.encode(PROMPT)
     ours = engine.generate(PROMPT, asked).token_ids
     twin = (ours[2] + 1) % engine.vocab_size
-    right = engine.session
 
-    def session(role: Role, given: DecodeConfig) -> object:
-        made = right(role, given)
-        forward = made.forward
+    def tied(made: Session, forward: Forward, tokens: list[int], num_logits: int) -> torch.Tensor:
+        logits = forward(tokens, num_logits).clone()
+        logits[:, twin] = logits[:, ours[2]] * (1 + 1e-7)
+        return logits
 
-        def tied(tokens: list[int], num_logits: int) -> torch.Tensor:
-            logits = forward(tokens, num_logits).clone()
-            logits[:, twin] = logits[:, ours[2]] * (1 + 1e-7)
-            return logits
-
-        monkeypatch.setattr(made, "forward", tied)
-        return made
-
-    monkeypatch.setattr(engine, "session", session)
+    read_through(engine, monkeypatch, tied)
     if temperature:  # alike in the race too: the same noise
         noise = torch.ones(engine.vocab_size, dtype=torch.float64)
         monkeypatch.setattr(
@@ -88,36 +99,28 @@ def test_what_blocks_leave_in_the_cache_is_part_of_rounding(
 ) -> None:
     """Generated text is read again in blocks from its first token, as decoding read it."""
     sizes: list[list[int]] = []
-    right = engine.session
 
-    def session(role: Role, given: DecodeConfig) -> object:
-        made = right(role, given)
-        forward = made.forward
-        sizes.append([])
-
-        def noted(tokens: list[int], num_logits: int) -> torch.Tensor:
-            sizes[-1].append(len(tokens) - made.num_tokens)
-            return forward(tokens, num_logits)
-
-        monkeypatch.setattr(made, "forward", noted)
-        return made
+    def noted(made: Session, forward: Forward, tokens: list[int], num_logits: int) -> torch.Tensor:
+        if made.num_tokens == 0:
+            sizes.append([])
+        sizes[-1].append(len(tokens) - made.num_tokens)
+        return forward(tokens, num_logits)
 
     asked = config(temperature=0.0, max_new_tokens=20)
     ids = engine.encode(PROMPT)
     ours = engine.generate(PROMPT, asked).token_ids
     theirs = [*ours[:19], (ours[19] + 1) % engine.vocab_size]
-    monkeypatch.setattr(engine, "session", session)
+    read_through(engine, monkeypatch, noted)
     assert explain(engine, ids, ours, theirs, 19, asked) is not None
-    ways = [way for way in sizes if way]
-    assert [way[-1] for way in ways] == list(BLOCKS)
-    for way, block in zip(ways, BLOCKS, strict=True):
+    assert [way[-1] for way in sizes] == list(BLOCKS)
+    for way, block in zip(sizes, BLOCKS, strict=True):
         assert sum(way) == len(ids) + 19
         assert way[0] < len(ids) + block  # the prompt at once
         assert set(way[1:]) == {block}
     monkeypatch.setattr("fastinfer.evaluation.parting.REREAD", 4)  # of a long text, the end
     sizes.clear()
     assert explain(engine, ids, ours, theirs, 19, asked) is not None
-    assert [way[1:] for way in sizes if way][:3] == [[1] * 4, [2] * 2, [3]]
+    assert [way[1:] for way in sizes][:3] == [[1] * 4, [2] * 2, [3]]
 
 
 @pytest.mark.parametrize("index", [0, 1])

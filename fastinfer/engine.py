@@ -76,6 +76,8 @@ class Engine:
     def __init__(self, models: LoadedModels) -> None:
         self._models = models
         self._turn = threading.Lock()  # one round computes at a time; streams take turns
+        # The tokenizer's own Rust part: its wrapper costs more than the decoding.
+        self._backend = getattr(models.tokenizer, "backend_tokenizer", models.tokenizer)
         target = models.decoders[Role.TARGET]
         self.info = EngineInfo(
             preset=models.preset,
@@ -234,9 +236,7 @@ class Engine:
             return meter.add(committed.index, token_ids)
 
     def _decode(self, ids: list[int]) -> str:
-        # The tokenizer's own Rust part: its wrapper costs more than the decoding.
-        backend = getattr(self._models.tokenizer, "backend_tokenizer", self._models.tokenizer)
-        return str(backend.decode(ids, skip_special_tokens=True))
+        return str(self._backend.decode(ids, skip_special_tokens=True))
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -6,7 +6,7 @@ import dataclasses
 import random
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -19,6 +19,7 @@ from fastinfer.decoding.loop import Committed, Limits, decode
 from fastinfer.decoding.proposers import ModelProposer, NoDraft
 from fastinfer.decoding.protocols import Draft, Proposer
 from fastinfer.decoding.sampling import Law
+from fastinfer.decoding.token_law import TokenLaw
 from fastinfer.decoding.verification import ResidualRule, Verdict
 from fastinfer.evaluation.contenders import Task
 from fastinfer.evaluation.peers import Transformers
@@ -43,7 +44,7 @@ class PlantedRule(ResidualRule):
         super().__init__(seed)
         self._coin = random.Random(seed)
 
-    def verify(self, laws: Tensor, draft: Draft, position: int) -> Verdict:
+    def verify(self, laws: Sequence[TokenLaw], draft: Draft, position: int) -> Verdict:
         """The verdict with another number of accepted tokens."""
         verdict = super().verify(laws, draft, position)
         accepted = 0
@@ -125,12 +126,13 @@ def sampling(lab: Lab, figures: dict[str, Any]) -> None:
         law = Law(SamplingConfig(temperature=1.0), num_prompt_tokens=1)
         tokens = [1] * (rows + 1)
         laws = law(logits, tokens)
+        there = logits.softmax(-1)
         work: dict[str, Callable[[], object]] = {
             "law": partial(law, logits, tokens),
             "draw": partial(rule.draw, laws[0], 0),
-            "device_draw": partial(_race, laws[0]),
-            "largest_probability": partial(_largest, laws[0]),
-            "laws_to_cpu": laws.cpu,
+            "device_draw": partial(_race, there[0]),
+            "largest_probability": partial(_largest, there[0]),
+            "laws_to_cpu": there.cpu,
         }
         figures[f"{rows} rows"] = {
             f"{name}_us": lab.median_ms(run) * 1000.0 for name, run in work.items()

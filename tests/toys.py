@@ -21,6 +21,7 @@ from fastinfer.decoding.proposers import (
 )
 from fastinfer.decoding.protocols import GammaController, Proposer
 from fastinfer.decoding.sampling import Law
+from fastinfer.decoding.token_law import TokenLaw
 from fastinfer.decoding.verification import CoupledRule, ResidualRule, Rule
 from fastinfer.events import Role
 
@@ -186,8 +187,9 @@ class Toy:
             if len(generated) == self.max_new_tokens or ended:
                 result[generated] = prob
                 return
-            row = self.law(self.target.logits(sequence).unsqueeze(0), sequence)[0].double()
-            for token, p in enumerate((row / row.sum()).tolist()):
+            row = self.law(self.target.logits(sequence).unsqueeze(0), sequence)[0].probs
+            probs = torch.from_numpy(row).double()
+            for token, p in enumerate((probs / probs.sum()).tolist()):
                 if p > 0:
                     walk([*sequence, token], prob * p)
 
@@ -236,9 +238,22 @@ def random_laws(count: int, vocab: int, seed: int) -> Tensor:
     return raw / raw.sum(-1, keepdim=True)
 
 
+def token_laws(probs: Tensor) -> tuple[TokenLaw, ...]:
+    """As decoding has them, of rows of probabilities [n, vocab]."""
+    return tuple(map(TokenLaw.of, probs.numpy()))
+
+
+def probs_of(laws: Sequence[TokenLaw]) -> Tensor:
+    """Rows of probabilities [n, vocab], of laws."""
+    return torch.stack([torch.from_numpy(law.probs) for law in laws])
+
+
 def all_pairs(*values: Sequence[object]) -> list[tuple[object, ...]]:
     """The product, for parametrize."""
     return list(itertools.product(*values))
 
 
-__all__ = ["CoupledRule", "ResidualRule", "TableLM", "Toy", "all_pairs", "chi_square_p", "models"]
+__all__ = [
+    "CoupledRule", "ResidualRule", "TableLM", "Toy", "all_pairs", "chi_square_p", "models",
+    "probs_of", "token_laws",
+]  # fmt: skip

@@ -1,1 +1,1 @@
-"""The algorithms: tensors of laws in, token ids out. Knows neither transformers nor text."""
+"""The algorithms: laws in, token ids out. Knows neither transformers nor text."""

@@ -4,19 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import torch
-from torch import Tensor
-from torch.nn import functional
-
 from fastinfer.decoding.protocols import Draft, GammaController, LanguageModel, Proposer
 from fastinfer.decoding.rounds import Round, laws_after, speculate
 from fastinfer.decoding.sampling import Law, confidences
+from fastinfer.decoding.token_law import TokenLaw
 from fastinfer.decoding.verification import Rule
 from fastinfer.events import Origin, Stage
 
-
-def _no_draft(vocab: int) -> Draft:
-    return Draft(token_ids=(), probs=torch.empty(0, vocab), origins=())
+_NO_DRAFT = Draft(token_ids=(), laws=(), origins=())
 
 
 class NoDraft:
@@ -24,15 +19,12 @@ class NoDraft:
 
     models: tuple[LanguageModel, ...] = ()
 
-    def __init__(self) -> None:
-        self._draft = _no_draft(0)
-
     def prefill(self, tokens: Sequence[int]) -> None:
         """Nothing to read."""
 
     def propose(self, tokens: Sequence[int], limit: int) -> Draft:
         """An empty draft."""
-        return self._draft
+        return _NO_DRAFT
 
     def rollback(self, num_tokens: int) -> None:
         """Nothing to forget."""
@@ -73,24 +65,23 @@ class ModelProposer:
         """Up to `limit` draws; fewer where the model's context ends."""
         limit = min(limit, self.model.context - len(tokens) + 1)
         sequence = list(tokens)
-        rows: list[Tensor] = []
+        drawn_from: list[TokenLaw] = []
         sure: list[float] = []
-        while len(rows) < limit and self.gamma.keep_drafting(sure):
+        while len(drawn_from) < limit and self.gamma.keep_drafting(sure):
             logits, laws = laws_after(self.model, sequence, 1, self.law)
-            row = laws[0]
-            token = self.rule.draw(row, len(sequence))
-            rows.append(row)
+            token = self.rule.draw(laws[0], len(sequence))
+            drawn_from.append(laws[0])
             if self.gamma.per_token:  # nobody else asks
                 sure.extend(confidences(logits, laws))
             sequence.append(token)
             if token in self.end_ids:
                 break
-        if not rows:
-            return _no_draft(self.model.vocab_size)
+        if not drawn_from:
+            return _NO_DRAFT
         ids = tuple(sequence[len(tokens) :])
         return Draft(
             token_ids=ids,
-            probs=torch.stack(rows),
+            laws=tuple(drawn_from),
             origins=(Origin.DRAFT,) * len(ids),
             confidences=tuple(sure),
         )
@@ -164,15 +155,17 @@ class CascadeProposer:
             if not self.end_ids.isdisjoint(inner.token_ids):
                 break
         if not done:
-            return _no_draft(self.model.vocab_size)
+            return _NO_DRAFT
+        laws: list[TokenLaw] = []
         origins: list[Origin] = []
         stages: list[Stage] = []
         for inner in done:
+            laws.extend(inner.laws)
             origins.extend(inner.origins)
             stages.extend(inner.stages)
         return Draft(
             token_ids=tuple(sequence[len(tokens) :]),
-            probs=torch.cat([inner.laws for inner in done]),
+            laws=tuple(laws),
             origins=tuple(origins),
             confidences=tuple(sure),
             stages=tuple(stages),
@@ -230,15 +223,15 @@ class PromptLookupProposer:
                 count += 1
             if count == 0:
                 break
-            ids = torch.tensor([tokens[start + i % period] for i in range(count)])
+            ids = tuple(tokens[start + i % period] for i in range(count))
             return Draft(
-                token_ids=tuple(ids.tolist()),
-                probs=functional.one_hot(ids, self.vocab_size).float(),
+                token_ids=ids,
+                laws=tuple(TokenLaw(token, 1.0, self.vocab_size) for token in ids),
                 origins=(Origin.DRAFT,) * count,
                 confidences=(1.0,) * count,
                 copied=True,
             )
-        return _no_draft(self.vocab_size)
+        return _NO_DRAFT
 
     def rollback(self, num_tokens: int) -> None:
         """Nothing: the index holds committed tokens only."""

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from torch import Tensor
 
+from fastinfer.decoding.token_law import TokenLaw
 from fastinfer.events import Compression, Origin, Role, Stage
 
 
@@ -77,14 +78,14 @@ class LanguageModel(Protocol):
 class Draft:
     """A proposed block, and the law that each of its tokens was really drawn from.
 
-    Exactness rests on that: given all before it, token i was drawn from `probs[i]`. Whether there
+    Exactness rests on that: given all before it, token i was drawn from `laws[i]`. Whether there
     is a further token may depend on what came before, but never on that token's own value.
     """
 
     token_ids: tuple[int, ...]
-    probs: Tensor  # [n, vocab] float32, on the CPU
+    laws: tuple[TokenLaw, ...]
     origins: tuple[Origin, ...]
-    # Of each row, see `sampling.confidences`; none where the gamma policy asks for none.
+    # Of each token, see `sampling.confidences`; none where the gamma policy asks for none.
     confidences: tuple[float, ...] = ()
     stages: tuple[Stage, ...] = ()  # verifications inside the proposer (cascade)
     copied: bool = False  # from the sequence itself: no model was asked

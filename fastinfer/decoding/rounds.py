@@ -15,6 +15,7 @@ from torch import Tensor
 
 from fastinfer.decoding.protocols import Draft, LanguageModel, Outcome, Proposer
 from fastinfer.decoding.sampling import Law
+from fastinfer.decoding.token_law import TokenLaw
 from fastinfer.decoding.verification import Rule, Verdict
 from fastinfer.events import Origin, Role, Stage
 
@@ -30,22 +31,26 @@ class Round:
     role: Role  # the verifier's
     draft: Draft
     verdict: Verdict
-    block_laws: Tensor  # [num_drafted + 1, vocab]
-    block_logits: Tensor  # the same, what the laws were made from; may be overwritten by the
-    # verifier's next pass
-    own_prob: float  # of the verifier's own token, under its law
+    block_laws: tuple[TokenLaw, ...]  # num_drafted + 1
+    block_logits: Tensor  # [num_drafted + 1, vocab], what the laws were made from; may be
+    # overwritten by the verifier's next pass
     draft_ms: float
     verify_ms: float
 
     @property
-    def laws(self) -> Tensor:
-        """Of the committed tokens: [num_accepted + 1, vocab]."""
+    def laws(self) -> tuple[TokenLaw, ...]:
+        """Of the committed tokens: num_accepted + 1."""
         return self.block_laws[: self.verdict.num_accepted + 1]
 
     @property
     def logits(self) -> Tensor:
         """What those laws were made from, [num_accepted + 1, vocab]."""
         return self.block_logits[: self.verdict.num_accepted + 1]
+
+    @property
+    def own_prob(self) -> float:
+        """Of the verifier's own token, under its law."""
+        return self.block_laws[self.verdict.num_accepted].probability(self.verdict.token_id)
 
     @property
     def token_ids(self) -> tuple[int, ...]:
@@ -110,7 +115,6 @@ def speculate(
     logits, laws = laws_after(verifier, block, len(draft) + 1, law)
     verdict = rule.verify(laws, draft, len(tokens))
     accepted = verdict.num_accepted
-    own_prob = float(laws.numpy()[accepted, verdict.token_id])
 
     # 3. Forget what was refused. The verifier's own token follows in the next pass.
     verifier.rollback(len(tokens) + accepted)
@@ -122,7 +126,6 @@ def speculate(
         verdict=verdict,
         block_laws=laws,
         block_logits=logits,
-        own_prob=own_prob,
         draft_ms=(drafted - start) * 1000.0,
         verify_ms=(verified - drafted) * 1000.0,
     )
@@ -130,8 +133,8 @@ def speculate(
 
 def laws_after(
     model: LanguageModel, tokens: Sequence[int], count: int, law: Law
-) -> tuple[Tensor, Tensor]:
-    """The model's logits and laws [count, vocab] after the last `count` prefixes of `tokens`.
+) -> tuple[Tensor, tuple[TokenLaw, ...]]:
+    """The model's logits [count, vocab] and laws after the last `count` prefixes of `tokens`.
 
     Raises FloatingPointError, naming the model, when its logits are not finite.
     """

@@ -11,12 +11,12 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from fastinfer.config import SamplingConfig
+from fastinfer.decoding.token_law import TokenLaw
 
 # Below this temperature a law is one-hot to float32's precision, and logits would overflow.
 GREEDY_BELOW = 1e-5
@@ -42,6 +42,7 @@ class Law:
         self.first_free = num_prompt_tokens + min_new_tokens
         self.num_prompt_tokens = num_prompt_tokens
         self.blocked_ids = list(blocked_ids)
+        self._greedy = config.temperature < GREEDY_BELOW
         # A tensor: to divide by a plain number takes twice as long.
         self._temperature = torch.tensor(config.temperature)
         self._penalised = (
@@ -50,26 +51,30 @@ class Law:
             or config.frequency_penalty != 0.0
         )
 
-    def __call__(self, logits: Tensor, tokens: Sequence[int]) -> Tensor:
-        """Laws [n, vocab] of the tokens that follow each of the last n prefixes of `tokens`.
+    def __call__(self, logits: Tensor, tokens: Sequence[int]) -> tuple[TokenLaw, ...]:
+        """Laws of the tokens that follow each of the last n prefixes of `tokens`.
 
-        Row n - 1 follows all of `tokens`, row 0 all but its last n - 1. `logits` [n, vocab] is
+        Law n - 1 follows all of `tokens`, law 0 all but its last n - 1. `logits` [n, vocab] is
         float32, on any device; the laws are on the CPU, and fetching them is all the waiting for a
         device that a pass needs. Raises FloatingPointError where a row holds NaN or infinity (of
         minus infinity only where nothing else is left: it is probability 0).
         """
-        rows = logits.shape[0]
+        rows, vocab = logits.shape
         first = len(tokens) - rows + 1  # the position that row 0 predicts
         if self._penalised:
             logits = self._penalise(logits, tokens, first)
-        blocked_rows = min(rows, max(0, self.first_free - first))
-        if blocked_rows and self.blocked_ids:
+        if first < self.first_free and self.blocked_ids:
             logits = logits.clone()
-            logits[:blocked_rows, self.blocked_ids] = -torch.inf
-        laws = _filter(logits, self.config, self._temperature)
-        probs = laws.numpy()
-        for row in range(rows):
-            if math.isnan(probs[row, 0]):  # a bad logit makes its whole row NaN
+            logits[: self.first_free - first, self.blocked_ids] = -torch.inf
+        if self._greedy:  # only the largest leave the device
+            best, tops = _largest(logits)
+            laws = tuple([TokenLaw(top, 1.0, vocab) for top in tops])
+        else:
+            probs = _filter(logits, self.config, self._temperature).numpy()
+            laws = tuple([TokenLaw.of(row) for row in probs])
+            best = [law.most for law in laws]
+        for row, value in enumerate(best):
+            if not math.isfinite(value):  # a bad logit makes its whole row of a softmax NaN
                 raise FloatingPointError(f"logits for position {first + row} are not finite")
         return laws
 
@@ -95,22 +100,22 @@ class Law:
         return logits - c.presence_penalty * (output > 0) - c.frequency_penalty * output
 
 
-def confidences(logits: Tensor, laws: Tensor) -> list[float]:
-    """How sure a model is at each row: its law's largest probability.
+def confidences(logits: Tensor, laws: Sequence[TokenLaw]) -> list[float]:
+    """How sure a model is at each row of its logits [n, vocab]: its law's largest probability.
 
     A one-hot law, as every greedy one, is sure of everything and says nothing: there it is the
-    largest probability of the plain softmax. Both [n, vocab]; the laws on the CPU.
+    largest probability of the plain softmax.
     """
-    tops: list[float] = laws.numpy().max(-1).tolist()
+    tops = [law.most for law in laws]
     return tops if min(tops) < 1.0 else _largest(logits.softmax(-1))[0]
 
 
 def _largest(rows: Tensor) -> tuple[list[float], list[int]]:
     """The largest entry of each row, and its column."""
-    if rows.device.type == "cpu":  # numpy has found it before torch has begun
+    if rows.is_cpu:  # numpy has found it before torch has begun
         values = rows.numpy()
-        columns = values.argmax(-1).tolist()
-        return [float(values[row, column]) for row, column in enumerate(columns)], columns
+        columns = [int(row.argmax()) for row in values]
+        return [float(row[column]) for row, column in zip(values, columns, strict=True)], columns
     best, places = rows.max(-1)
     return best.tolist(), places.tolist()
 
@@ -120,8 +125,6 @@ def _filter(logits: Tensor, c: SamplingConfig, temperature: Tensor) -> Tensor:
 
     A row with NaN or infinity in it becomes NaN from end to end.
     """
-    if c.temperature < GREEDY_BELOW:
-        return _greedy(logits)
     if c.temperature != 1.0:
         logits = logits / temperature
     if 0 < c.top_k < logits.shape[-1]:
@@ -134,18 +137,7 @@ def _filter(logits: Tensor, c: SamplingConfig, temperature: Tensor) -> Tensor:
         probs = _keep(probs, probs >= c.min_p * probs.amax(-1, keepdim=True))
     if c.typical_p < 1.0:
         probs = _typical(probs, c.typical_p)
-    return probs.cpu()
-
-
-def _greedy(logits: Tensor) -> Tensor:
-    """One-hot laws of the largest logits. Only those leave the device."""
-    best, tokens = _largest(logits)
-    probs = np.zeros(tuple(logits.shape), np.float32)
-    for row, (value, token) in enumerate(zip(best, tokens, strict=True)):
-        probs[row, token] = 1.0
-        if not math.isfinite(value):
-            probs[row] = math.nan
-    return torch.from_numpy(probs)
+    return probs if probs.is_cpu else probs.cpu()
 
 
 def _keep(probs: Tensor, keep: Tensor) -> Tensor:

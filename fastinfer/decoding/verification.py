@@ -16,20 +16,17 @@ can be exactly 0 and a token of target probability 0 must never pass.
 
 from __future__ import annotations
 
-import bisect
-import functools
-import itertools
-import math
 import random
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
 import torch
 from torch import Tensor
 
 from fastinfer.decoding.protocols import Draft
+from fastinfer.decoding.token_law import TokenLaw, residual_law
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,76 +47,20 @@ class Verdict:
 class Rule(Protocol):
     """A lossless rule with its randomness, for one request."""
 
-    def draw(self, law: Tensor, position: int) -> int:
-        """A token for `position` from `law` [vocab]."""
+    def draw(self, law: TokenLaw, position: int) -> int:
+        """A token for `position`."""
         ...
 
-    def verify(self, laws: Tensor, draft: Draft, position: int) -> Verdict:
-        """Judge a block that starts at `position` by the target's `laws` [n + 1, vocab]."""
+    def verify(self, laws: Sequence[TokenLaw], draft: Draft, position: int) -> Verdict:
+        """Judge a block of n that starts at `position` by the target's n + 1 `laws`."""
         ...
 
 
-def residual_law(
-    target: Tensor,  # [vocab]
-    draft: Tensor,  # [vocab]
-) -> Tensor:  # [vocab]
-    """Law of the token after a rejection: the part of the target that the draft did not cover.
-
-    Falls back on the target where rounding leaves nothing (the two laws agree).
-    """
-    surplus = np.maximum(target.numpy() - draft.numpy(), 0.0)  # half the time of tensors
-    total = surplus.sum()
-    return torch.from_numpy(surplus / total) if total > 0 else target
-
-
-def drafted_probs(laws: Tensor, draft: Draft) -> tuple[list[float], list[float]]:
+def drafted_probs(laws: Sequence[TokenLaw], draft: Draft) -> tuple[list[float], list[float]]:
     """Target and draft probability of each drafted token."""
-    # A few single entries: on a short block plain numbers are cheaper than tensor operations.
-    target, proposed = laws.numpy(), draft.probs.numpy()
-    rows = list(enumerate(draft.token_ids))
-    return [float(target[row]) for row in rows], [float(proposed[row]) for row in rows]
-
-
-def token_at(law: Tensor, uniform: float) -> int:
-    """The token of a law [vocab] that `uniform` in [0, 1) falls on; never one of probability 0.
-
-    The likeliest token has the first stretch, the others follow in order: more often than not one
-    look is enough. Of the others, sums of blocks first, then one block: a whole cumulative sum
-    takes longer.
-    """
-    probs = law.numpy()
-    top = int(probs.argmax())
-    most = float(probs[top])
-    if uniform < most:
-        return top
-    others = probs.copy()
-    others[top] = 0.0
-    size, starts = _blocks(len(others))
-    sums = np.add.reduceat(others, starts).tolist()
-    if not any(sums):  # rounding alone let `uniform` pass
-        return top
-    block, inside = _find(sums, (uniform - most) / (1.0 - most))
-    start = block * size
-    token, _ = _find(others[start : start + size].tolist(), inside)
-    return start + token
-
-
-@functools.lru_cache(maxsize=8)
-def _blocks(vocab: int) -> tuple[int, np.ndarray[tuple[int], np.dtype[np.intp]]]:
-    """The size of a block and where each begins: as many entries as blocks, about, so that both
-    searches take as long."""
-    size = 1 << round(math.log2(vocab) / 2)
-    return size, np.arange(0, vocab, size)
-
-
-def _find(weights: list[float], uniform: float) -> tuple[int, float]:
-    """The index that `uniform` falls into, and how far inside it, as a fraction."""
-    cumulative = list(itertools.accumulate(weights))
-    # Rounding may put the point at the total itself, past the last token.
-    point = min(uniform * cumulative[-1], math.nextafter(cumulative[-1], 0.0))
-    index = bisect.bisect_right(cumulative, point)
-    before = cumulative[index - 1] if index else 0.0
-    return index, (point - before) / (cumulative[index] - before)
+    ids = draft.token_ids
+    target = [law.probability(token) for law, token in zip(laws, ids, strict=False)]
+    return target, [law.probability(token) for law, token in zip(draft.laws, ids, strict=True)]
 
 
 class ResidualRule:
@@ -132,15 +73,15 @@ class ResidualRule:
     def _uniform(self) -> float:
         return self.generator.random()
 
-    def draw(self, law: Tensor, position: int) -> int:
+    def draw(self, law: TokenLaw, position: int) -> int:
         """One uniform draw decides; never a token of probability 0."""
-        return token_at(law, self._uniform())
+        return law.at(self._uniform())
 
-    def replacement(self, target: Tensor, draft: Tensor) -> Tensor:
-        """The law of the token after a rejection, of both models' laws [vocab] at that place."""
+    def replacement(self, target: TokenLaw, draft: TokenLaw) -> TokenLaw:
+        """The law of the token after a rejection, of both models' laws at that place."""
         return residual_law(target, draft)
 
-    def verify(self, laws: Tensor, draft: Draft, position: int) -> Verdict:
+    def verify(self, laws: Sequence[TokenLaw], draft: Draft, position: int) -> Verdict:
         """Accept while u * draft < target; then the residual's token, or the target's own."""
         count = len(draft)
         if count == 0:
@@ -151,7 +92,7 @@ class ResidualRule:
             accepted += 1
         law = laws[accepted]
         if accepted < count:
-            law = self.replacement(law, draft.probs[accepted])
+            law = self.replacement(law, draft.laws[accepted])
         return Verdict(
             num_accepted=accepted,
             num_tested=min(accepted + 1, count),
@@ -182,15 +123,16 @@ class CoupledRule:
                 self._noise.popitem(last=False)
         return held
 
-    def draw(self, law: Tensor, position: int) -> int:
+    def draw(self, law: TokenLaw, position: int) -> int:
         """The Gumbel-max draw (as an exponential race, which needs no logarithm)."""
-        return int((law.double() / self.noise(position, law.shape[-1])).argmax())
+        if law.certain:  # whatever the noise
+            return law.top
+        return int((law.probs / self.noise(position, law.vocab_size).numpy()).argmax())
 
-    def verify(self, laws: Tensor, draft: Draft, position: int) -> Verdict:
+    def verify(self, laws: Sequence[TokenLaw], draft: Draft, position: int) -> Verdict:
         """A drafted token stands where the target draws the same."""
         count = len(draft)
-        noise = [self.noise(position + i, laws.shape[-1]) for i in range(count + 1)]
-        own = (laws.double() / torch.stack(noise)).argmax(-1).tolist()
+        own = [self.draw(law, position + i) for i, law in enumerate(laws)]
         accepted = 0
         while accepted < count and own[accepted] == draft.token_ids[accepted]:
             accepted += 1

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 
 from fastinfer.config import DecodeConfig
 from fastinfer.decoding.rounds import laws_after
+from fastinfer.decoding.token_law import TokenLaw
 from fastinfer.decoding.verification import CoupledRule
 from fastinfer.engine import Engine
 from fastinfer.events import Role
@@ -121,12 +121,12 @@ def _scores(
 
 
 def _race(
-    law: Tensor,  # [vocab]
+    law: TokenLaw,
     config: DecodeConfig,
     position: int,
     pair: tuple[int, int],
 ) -> tuple[float, float]:
     assert config.sampling.seed is not None, "the runs had a seed"
-    noise = CoupledRule(config.sampling.seed).noise(position, len(law))
-    scores = law.double().log() - noise.log()
+    noise = CoupledRule(config.sampling.seed).noise(position, law.vocab_size)
+    scores = torch.from_numpy(law.probs).double().log() - noise.log()
     return float(scores[pair[0]]), float(scores[pair[1]])

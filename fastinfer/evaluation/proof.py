@@ -23,6 +23,7 @@ from fastinfer.decoding.gamma import controller_for
 from fastinfer.decoding.protocols import LanguageModel, Proposer
 from fastinfer.decoding.rounds import laws_after, speculate
 from fastinfer.decoding.sampling import Law
+from fastinfer.decoding.token_law import TokenLaw
 from fastinfer.decoding.verification import ResidualRule, Rule, rule_named
 from fastinfer.engine import Engine
 from fastinfer.evaluation.goodness import Fit, fit
@@ -39,7 +40,7 @@ class WrongRule(ResidualRule):
     A common mistake. What the draft likes and the target does too then comes too often.
     """
 
-    def replacement(self, target: Tensor, draft: Tensor) -> Tensor:
+    def replacement(self, target: TokenLaw, draft: TokenLaw) -> TokenLaw:
         """The target's whole law."""
         return target
 
@@ -126,7 +127,7 @@ def place_at(engine: Engine, ids: Sequence[int], config: DecodeConfig) -> Place:
     return Place(
         tokens=tuple(ids),
         law=law,
-        truth=laws_after(truth, ids, 1, law)[1][0],
+        truth=torch.from_numpy(laws_after(truth, ids, 1, law)[1][0].probs),
         target=target,
         proposer_for=proposer_for,
         block=block,

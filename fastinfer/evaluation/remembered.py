@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.utils.weak import WeakTensorKeyDictionary
 
 from fastinfer.decoding.sampling import Law
+from fastinfer.decoding.token_law import TokenLaw
 from fastinfer.events import Compression, Role
 from fastinfer.models.session import Session
 
@@ -58,11 +59,11 @@ class RememberedLaw(Law):
         )
         self._known = WeakTensorKeyDictionary()
 
-    def __call__(self, logits: Tensor, tokens: Sequence[int]) -> Tensor:
-        """Laws [n, vocab], as `Law` makes them."""
+    def __call__(self, logits: Tensor, tokens: Sequence[int]) -> tuple[TokenLaw, ...]:
+        """Laws as `Law` makes them."""
         if logits not in self._known:
             self._known[logits] = super().__call__(logits, tokens)
-        laws: Tensor = self._known[logits]
+        laws: tuple[TokenLaw, ...] = self._known[logits]
         return laws
 
 

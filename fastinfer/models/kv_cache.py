@@ -40,6 +40,7 @@ class StaticKVCache:
         device: torch.device,
     ) -> None:
         self.length = 0
+        self._entry_bytes = 2 * num_layers * num_kv_heads * head_dim * dtype.itemsize
         # [layers, keys and values, kv_heads, capacity, head_dim]; another tensor after growing.
         with torch.inference_mode(False):  # so that anyone may write into it later
             self.storage = torch.empty(
@@ -62,8 +63,7 @@ class StaticKVCache:
 
     def num_bytes(self) -> int:
         """Bytes of the entries held, all layers; spare capacity is not counted."""
-        layers, two, heads, _, dim = self.storage.shape
-        return layers * two * heads * dim * self.length * self.storage.element_size()
+        return self._entry_bytes * self.length
 
     def allocated_bytes(self) -> int:
         """Bytes in memory, spare capacity included."""

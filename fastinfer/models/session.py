@@ -33,6 +33,9 @@ class Session:
         """
         self.use_cache = use_cache
         self.decoder = decoder
+        self._on_cpu = decoder.device.type == "cpu"
+        self._single = torch.zeros(1, dtype=torch.long)
+        self._single_entry = self._single.numpy()
         self.role = role
         self.vocab_size = vocab_size
         self.last_logits: Tensor | None = None  # [num_logits, vocab] of the latest forward
@@ -60,17 +63,26 @@ class Session:
         if not self.use_cache:
             self.cache.rollback(0)
         unseen = tokens[self.num_tokens :]
-        assert len(unseen) >= num_logits, "the cache holds tokens whose logits are asked for"
-        # By way of numpy: a third of the time that torch takes to read a list.
-        fresh = torch.from_numpy(np.array(unseen, np.int64)).to(self.decoder.device)
+        left = len(unseen)
+        assert left >= num_logits, "the cache holds tokens whose logits are asked for"
+        fresh = self._on_device(unseen)
         block = self.decoder.prefill_block
-        while len(fresh) - num_logits > block:
+        while left - num_logits > block:
             self.decoder.forward(fresh[:block], self.cache, 1)
-            fresh = fresh[block:]
+            fresh, left = fresh[block:], left - block
         logits = self.decoder.forward(fresh, self.cache, num_logits)
         whole = logits.shape[-1] == self.vocab_size
         self.last_logits = logits if whole else logits[:, : self.vocab_size]
         return self.last_logits
+
+    def _on_device(self, ids: Sequence[int]) -> Tensor:
+        """Token ids [n] where the model is. A single one lies in the same place each time."""
+        if len(ids) == 1:
+            self._single_entry[0] = ids[0]
+            made = self._single
+        else:  # by way of numpy: a third of the time that torch takes to read a list
+            made = torch.from_numpy(np.array(ids, np.int64))
+        return made if self._on_cpu else made.to(self.decoder.device)
 
     def rollback(self, num_tokens: int) -> None:
         """Forget all but the first `num_tokens` tokens."""

@@ -9,16 +9,25 @@ must fall below P_MUTANT, far from P_LOW.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import pytest
 import torch
-from torch import Tensor
-from toys import CoupledRule, ResidualRule, TableLM, Toy, all_pairs, chi_square_p, models
+from toys import (
+    CoupledRule,
+    ResidualRule,
+    TableLM,
+    Toy,
+    all_pairs,
+    chi_square_p,
+    models,
+    token_laws,
+)
 
 from fastinfer.config import GammaConfig, SamplingConfig
 from fastinfer.decoding import proposers, rounds, verification
 from fastinfer.decoding.protocols import Draft
+from fastinfer.decoding.token_law import TokenLaw
 from fastinfer.decoding.verification import Rule, Verdict
 from fastinfer.events import Role
 
@@ -100,7 +109,7 @@ def test_mutant_residual_replaced_by_the_target(monkeypatch: pytest.MonkeyPatch)
 def test_mutant_only_the_inner_residual_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     # TriForce's middle tier draws from the intermediate after a rejection.
     class Inner(ResidualRule):
-        def verify(self, laws: Tensor, draft: Draft, position: int) -> Verdict:
+        def verify(self, laws: Sequence[TokenLaw], draft: Draft, position: int) -> Verdict:
             right = verification.residual_law
             verification.residual_law = lambda target, draft: target
             try:
@@ -131,7 +140,7 @@ def test_mutant_laws_shifted_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
         ResidualRule,
         "verify",
-        lambda self, laws, draft, position: right(self, laws.roll(1, 0), draft, position),
+        lambda self, laws, draft, position: right(self, (*laws[-1:], *laws[:-1]), draft, position),
     )
     assert refuted()
 
@@ -142,9 +151,7 @@ def test_mutant_greedy_draft_reported_as_softmax(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(
         ResidualRule,
         "draw",
-        lambda self, law, position: (
-            int(law.argmax()) if position == 3 else right(self, law, position)
-        ),
+        lambda self, law, position: law.top if position == 3 else right(self, law, position),
     )
     assert refuted()
 
@@ -159,8 +166,8 @@ def test_mutant_raw_draft_law_reported(monkeypatch: pytest.MonkeyPatch) -> None:
             self.model.logits([*tokens, *draft.token_ids[:i]]).softmax(-1)  # type: ignore[attr-defined]
             for i in range(len(draft))
         ]
-        probs = torch.stack(rows) if rows else draft.probs
-        return Draft(token_ids=draft.token_ids, probs=probs, origins=draft.origins)
+        laws = token_laws(torch.stack(rows)) if rows else ()
+        return Draft(token_ids=draft.token_ids, laws=laws, origins=draft.origins)
 
     monkeypatch.setattr(proposers.ModelProposer, "propose", raw)
     assert refuted(sampling=SamplingConfig(temperature=0.5))
@@ -176,7 +183,7 @@ def test_mutant_every_draft_accepted(monkeypatch: pytest.MonkeyPatch) -> None:
     # vllm-ascend#13766: the uniform was always 0.
     right = verification.drafted_probs
 
-    def all_pass(laws: Tensor, draft: Draft) -> tuple[list[float], list[float]]:
+    def all_pass(laws: Sequence[TokenLaw], draft: Draft) -> tuple[list[float], list[float]]:
         target, proposed = right(laws, draft)
         return target, [1e-300] * len(proposed)
 
@@ -193,11 +200,11 @@ def test_mutant_draft_tokens_dropped_for_their_own_low_probability(
     def dropping(self: proposers.ModelProposer, tokens: list[int], limit: int) -> Draft:
         draft = right(self, tokens, limit)
         keep = 0
-        while keep < len(draft) and draft.probs[keep, draft.token_ids[keep]] > 0.4:
+        while keep < len(draft) and draft.laws[keep].probability(draft.token_ids[keep]) > 0.4:
             keep += 1
         self.model.rollback(len(tokens))
         return Draft(
-            token_ids=draft.token_ids[:keep], probs=draft.probs[:keep], origins=draft.origins[:keep]
+            token_ids=draft.token_ids[:keep], laws=draft.laws[:keep], origins=draft.origins[:keep]
         )
 
     monkeypatch.setattr(proposers.ModelProposer, "propose", dropping)

@@ -2,29 +2,37 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from toys import CoupledRule, ResidualRule, random_laws
+from toys import CoupledRule, ResidualRule, random_laws, token_laws
 
 from fastinfer.decoding.protocols import Draft
-from fastinfer.decoding.verification import Rule, residual_law, token_at
+from fastinfer.decoding.token_law import TokenLaw, residual_law
+from fastinfer.decoding.verification import Rule
 from fastinfer.events import Origin
 
 seeds = st.integers(0, 2**32)
+
+
+def residual(target: Tensor, draft: Tensor) -> Tensor:
+    """Of two rows of probabilities [vocab]."""
+    left = residual_law(TokenLaw.of(target.numpy()), TokenLaw.of(draft.numpy()))
+    return torch.from_numpy(left.probs)
 
 
 def output_law(target: Tensor, draft: Tensor) -> Tensor:
     """What accept-or-resample gives at one position, all outcomes summed."""
     accept = torch.where(draft > 0, target / draft.clamp_min(1e-300), 0.0).clamp_max(1.0)
     accepted = draft * accept
-    return accepted + (1 - accepted.sum()) * residual_law(target, draft)
+    return accepted + (1 - accepted.sum()) * residual(target, draft)
 
 
 def block(ids: list[int], probs: Tensor) -> Draft:
-    return Draft(token_ids=tuple(ids), probs=probs, origins=(Origin.DRAFT,) * len(ids))
+    return Draft(token_ids=tuple(ids), laws=token_laws(probs), origins=(Origin.DRAFT,) * len(ids))
 
 
 @given(seeds)
@@ -50,14 +58,26 @@ def test_drawing_from_the_middle_model_after_a_rejection_is_wrong() -> None:
         accept = torch.where(draft > 0, middle / draft.clamp_min(1e-300), 0.0).clamp_max(1.0)
         said = draft * accept + (1 - (draft * accept).sum()) * middle  # not the residual
         judged = torch.where(middle > 0, target / middle.clamp_min(1e-300), 0.0).clamp_max(1.0)
-        out = said * judged + (1 - (said * judged).sum()) * residual_law(target, middle)
+        out = said * judged + (1 - (said * judged).sum()) * residual(target, middle)
         worst = max(worst, 0.5 * float((out - target).abs().sum()))
     assert worst > 0.05
 
 
 def test_residual_falls_back_on_the_target_where_the_laws_agree() -> None:
     law = torch.tensor([0.25, 0.75])
-    assert torch.equal(residual_law(law, law), law)
+    assert torch.equal(residual(law, law), law)
+
+
+@given(seeds, st.integers(0, 5), st.floats(0, 1, exclude_max=True))
+@settings(max_examples=50, deadline=None)
+def test_a_certain_law_is_the_one_hot_law(seed: int, token: int, uniform: float) -> None:
+    certain, other = TokenLaw(token, 1.0, 6), TokenLaw.of(random_laws(1, 6, seed)[0].numpy())
+    one_hot = TokenLaw.of(certain.probs)
+    assert certain.at(uniform) == one_hot.at(uniform) == token
+    assert CoupledRule(seed).draw(certain, 3) == CoupledRule(seed).draw(one_hot, 3)
+    for left, right in ((certain, other), (certain, certain), (other, certain)):
+        again = [one_hot if law is certain else law for law in (left, right)]
+        assert np.array_equal(residual_law(left, right).probs, residual_law(*again).probs)
 
 
 def test_two_token_case_of_a_greedy_draft() -> None:
@@ -76,7 +96,7 @@ def test_greedy_laws_accept_exactly_the_argmax(rule: type[ResidualRule | Coupled
     one_hot = torch.eye(4)
     laws = one_hot[[2, 0, 3]]  # the target says 2, 0, 3
     for guess, accepted in (([2, 0], 2), ([2, 1], 1), ([1, 0], 0)):
-        verdict = rule(0).verify(laws, block(guess, one_hot[guess]), position=5)
+        verdict = rule(0).verify(token_laws(laws), block(guess, one_hot[guess]), position=5)
         assert verdict.num_accepted == accepted
         assert verdict.token_id == [2, 0, 3][accepted]
 
@@ -85,9 +105,9 @@ def test_greedy_laws_accept_exactly_the_argmax(rule: type[ResidualRule | Coupled
 def test_counts(rule: type[ResidualRule | CoupledRule]) -> None:
     one_hot = torch.eye(3)
     laws = one_hot[[0, 0, 0, 0]]
-    verdict = rule(0).verify(laws, block([0, 1, 0], one_hot[[0, 1, 0]]), position=0)
+    verdict = rule(0).verify(token_laws(laws), block([0, 1, 0], one_hot[[0, 1, 0]]), position=0)
     assert (verdict.num_accepted, verdict.num_tested) == (1, 2)  # the third was never tested
-    whole = rule(0).verify(laws, block([0, 0, 0], one_hot[[0, 0, 0]]), position=0)
+    whole = rule(0).verify(token_laws(laws), block([0, 0, 0], one_hot[[0, 0, 0]]), position=0)
     assert (whole.num_accepted, whole.num_tested) == (3, 3)
 
 
@@ -98,7 +118,7 @@ def test_verification_leaves_the_draft_law_as_it_was(
     # vllm#16952: a division in place destroyed the draft's probabilities.
     laws, probs = random_laws(3, 6, 1).float(), random_laws(2, 6, 2).float()
     before, laws_before = probs.clone(), laws.clone()
-    rule(0).verify(laws, block([0, 0], probs), position=0)
+    rule(0).verify(token_laws(laws), block([0, 0], probs), position=0)
     assert torch.equal(probs, before)
     assert torch.equal(laws, laws_before)
 
@@ -110,7 +130,7 @@ def test_a_token_of_target_probability_zero_never_passes() -> None:
             return 0.0
 
     laws = torch.tensor([[0.0, 1.0], [0.5, 0.5]])
-    verdict = Zero(0).verify(laws, block([0], torch.tensor([[0.9, 0.1]])), position=0)
+    verdict = Zero(0).verify(token_laws(laws), block([0], torch.tensor([[0.9, 0.1]])), position=0)
     assert (verdict.num_accepted, verdict.token_id) == (0, 1)
 
 
@@ -122,7 +142,7 @@ def test_a_draw_never_has_probability_zero(uniform: float) -> None:
 
     for law in ([0.0, 0.3, 0.0, 0.7, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0], [0.1, 0.2, 0.0]):
         tensor = torch.tensor(law)
-        assert tensor[Fixed(0).draw(tensor, 0)] > 0
+        assert tensor[Fixed(0).draw(TokenLaw.of(tensor.numpy()), 0)] > 0
 
 
 @given(seeds, st.integers(1, 300), st.floats(0, 1, exclude_max=True))
@@ -135,7 +155,7 @@ def test_a_draw_falls_on_its_tokens_stretch(seed: int, vocab: int, uniform: floa
     top = int(law.argmax())
     order = [top, *(token for token in range(vocab) if token != top)]
     ends = law[order].double().cumsum(0)
-    token = token_at(law, uniform)
+    token = TokenLaw.of(law.numpy()).at(uniform)
     place = order.index(token)
     assert law[token] > 0
     assert float(ends[place]) > uniform - 1e-6
@@ -143,15 +163,16 @@ def test_a_draw_falls_on_its_tokens_stretch(seed: int, vocab: int, uniform: floa
 
 
 def test_a_law_that_sums_to_a_little_less_than_one_has_no_gap() -> None:
-    law = torch.tensor([0.0, 0.9999999, 0.0])
-    assert token_at(law, 0.99999999) == 1
-    assert token_at(torch.tensor([0.2, 0.79999, 0.0]), 0.9999999) == 0
+    law, other = token_laws(torch.tensor([[0.0, 0.9999999, 0.0], [0.2, 0.79999, 0.0]]))
+    assert law.at(0.99999999) == 1
+    assert other.at(0.9999999) == 0
 
 
 def test_token_id_zero_is_a_token() -> None:
     # LLMSpeculativeSampling raised whenever id 0 was drawn.
     for rule in (ResidualRule(0), CoupledRule(0)):
-        assert rule.draw(torch.tensor([1.0, 0.0]), 0) == 0
+        assert rule.draw(TokenLaw.of(np.array([1.0, 0.0])), 0) == 0
+        assert rule.draw(TokenLaw(0, 1.0, 2), 0) == 0
 
 
 @pytest.mark.parametrize("rule", [ResidualRule, CoupledRule])
@@ -160,7 +181,7 @@ def test_draws_follow_the_law(rule: type[ResidualRule | CoupledRule]) -> None:
     drawn: Rule = rule(5)
     counts = torch.zeros(4)
     for position in range(4000):
-        counts[drawn.draw(law, position)] += 1
+        counts[drawn.draw(TokenLaw.of(law.numpy()), position)] += 1
     chi2 = float((((counts - 4000 * law) ** 2)[law > 0] / (4000 * law[law > 0])).sum())
     assert counts[1] == 0
     assert chi2 < 18.4  # 2 degrees of freedom: one false alarm in 10,000 seeds

@@ -132,7 +132,7 @@ def compose(
     assert config.sampling.seed is not None, "set by the engine"
     law = law_of(models, config, len(ids))
     rule = rule_named(config.rule, config.sampling.seed)
-    gamma = controller_for(config.gamma)
+    gamma = controller_for(config.gamma, _draft_cost(config, "speculative"))
     target = session_of(models, config, Role.TARGET)
     proposer = proposer_of(
         models, config, law, rule, gamma, lambda role: session_of(models, config, role)
@@ -156,6 +156,15 @@ def _shadow(target: Session, ids: list[int], config: DecodeConfig) -> ShadowMete
     return ShadowMeter(target, full, config.shadow_every, ids)
 
 
+def _draft_cost(config: DecodeConfig, method: str) -> float:
+    """What to expect of a token drafted in such a method, in plain steps: 0 where nobody knows.
+
+    The target's own weights take as long as a plain step; in a cascade the intermediate verifies
+    them, which takes no longer than the target.
+    """
+    return float(config.method == method and config.draft == "self")
+
+
 def proposer_of(
     models: LoadedModels,
     config: DecodeConfig,
@@ -169,7 +178,8 @@ def proposer_of(
     if config.method == "autoregressive":
         return NoDraft()
     cascade = config.method == "cascade"
-    nearest = controller_for(config.inner_gamma) if cascade else gamma
+    inner_cost = _draft_cost(config, "cascade")
+    nearest = controller_for(config.inner_gamma, inner_cost) if cascade else gamma
     draft: Proposer
     if config.draft == "prompt-lookup":
         draft = PromptLookupProposer(models.vocab_size, nearest)

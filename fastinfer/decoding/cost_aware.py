@@ -15,7 +15,9 @@ cold process is slow. Where nothing pays, plain steps follow, with a probe of on
 32, ... of them, since the text may turn easier. Where a drafted token takes so long that even one
 that is nearly always accepted wouldn't pay, one more is drafted at once, to be sure; then nothing
 more is learnt, and probes become rare: only the costs can change, as they do where the cache grows,
-and a probe also reads all that the draft has missed. Where drafting gains little, plain steps are
+and a probe also reads all that the draft has missed. A draft that is expected to be so dear, as the
+target itself over a shorter cache is, begins with those two tokens, and one lucky time does not
+speak for it. Where drafting gains little, plain steps are
 timed again after 4, 8, 16, ... drafted rounds: the first ones may have come in a slow moment, and a
 draft that loses a tenth would seem to gain for good.
 """
@@ -157,19 +159,25 @@ class VerifyTimes:
 
 
 class RunningTime:
-    """A running mean that starts from the least of the first few and clips spikes."""
+    """A running mean that clips spikes.
 
-    def __init__(self) -> None:
-        self.ms = 0.0
-        self._count = 0
+    It starts from the least of the first few times, or from the mean of what is expected and them.
+    """
+
+    def __init__(self, expected_ms: float = 0.0) -> None:
+        self.ms = expected_ms
+        self._expected = expected_ms > 0.0
+        self._count = int(self._expected)
 
     def add(self, ms: float) -> None:
         """Take in one time."""
         self._count += 1
-        if self._count <= LEARNING_ROUNDS:
-            self.ms = ms if self._count == 1 else min(self.ms, ms)
-        else:
+        if self._count > LEARNING_ROUNDS:
             self.ms += TIME_SHARE * (min(ms, SPIKE * self.ms) - self.ms)
+        elif self._expected:
+            self.ms += (ms - self.ms) / self._count
+        else:
+            self.ms = ms if self._count == 1 else min(self.ms, ms)
 
 
 class CostAwareGamma:
@@ -177,13 +185,15 @@ class CostAwareGamma:
 
     per_token = True
 
-    def __init__(self, config: GammaConfig) -> None:
+    def __init__(self, config: GammaConfig, draft_cost: float = 0.0) -> None:
+        """`draft_cost`: what to expect of a drafted token before one was timed, in plain steps."""
+        self.draft_cost = draft_cost
         self.minimum = config.minimum or 0
         self.maximum = config.maximum
         self.initial = config.initial
         self.acceptance = Calibration()
         self.verify = VerifyTimes()
-        self._draft_time = RunningTime()  # per drafted token
+        self._draft_time: RunningTime | None = None  # per drafted token, once one was timed
         self._drafted_rounds = 0
         self._tokens, self._ms = 0.0, 0.0  # of drafted rounds, fading
         self._least: dict[int, float] = {}  # by tokens drafted, see `_least_chance`
@@ -203,7 +213,7 @@ class CostAwareGamma:
             return self.maximum
         if self._pays():
             return 0 if self._doubtful() else self.maximum
-        unsure = self._drafted_rounds == 1  # a first time may be a cold process's
+        unsure = self._drafted_rounds < 2  # a first time may be a cold process's
         return int(unsure or self._plain_rounds >= self._probe_after)
 
     def keep_drafting(self, confidences: Sequence[float]) -> bool:
@@ -223,7 +233,7 @@ class CostAwareGamma:
     def _least_chance(self, count: int) -> float:
         """The chance to be reached from which token `count` + 1 is worth its price."""
         extra = self.verify.at(count + 1) - self.verify.at(count)
-        price = self._rate() * (self._draft_time.ms + extra)
+        price = self._rate() * (self._draft_ms() + extra)
         return price / self.acceptance.mean()
 
     def update(self, outcome: Outcome) -> None:
@@ -241,6 +251,7 @@ class CostAwareGamma:
         paid = self._learning or self._pays()
         self._drafted_rounds += 1
         if not outcome.copied:
+            self._draft_time = self._draft_time or RunningTime(self._draft_ms())
             self._draft_time.add(outcome.draft_ms / n)
         self.acceptance.add(outcome.confidences, outcome.num_accepted)
         self._tokens = RATE_MEMORY * self._tokens + outcome.num_accepted + 1
@@ -264,7 +275,12 @@ class CostAwareGamma:
 
         What verification adds is left out: its first time, in a cold process, may be any multiple.
         """
-        return self._draft_time.ms < HOPE * self.verify.at(0)
+        return self._draft_ms() < HOPE * self.verify.at(0)
+
+    def _draft_ms(self) -> float:
+        """Per drafted token: measured, or expected."""
+        timed = self._draft_time
+        return self.draft_cost * self.verify.at(0) if timed is None else timed.ms
 
     def _doubtful(self) -> bool:
         """Whether a plain step should be timed again before drafting goes on."""
@@ -285,13 +301,13 @@ class CostAwareGamma:
             return True
         if self._has_gained(WORTH):
             return True
-        plain, mean = self.verify.at(0), self.acceptance.mean()
+        plain, mean, draft = self.verify.at(0), self.acceptance.mean(), self._draft_ms()
         expected, reached = 1.0, mean
         for gamma in range(1, self.maximum + 1):
-            if reached * plain <= self._draft_time.ms:
+            if reached * plain <= draft:
                 return False
             expected += reached
-            spent = gamma * self._draft_time.ms + self.verify.at(gamma)
+            spent = gamma * draft + self.verify.at(gamma)
             if expected * plain > WORTH * spent:
                 return True
             reached *= mean

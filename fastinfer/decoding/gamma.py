@@ -98,10 +98,11 @@ POLICIES: dict[str, Callable[[GammaConfig], GammaController]] = {
     "aimd": AIMDGamma,
     "additive": AdditiveGamma,
     "confidence": ConfidenceGamma,
-    "cost_aware": CostAwareGamma,
 }
 
 
-def controller_for(config: GammaConfig) -> GammaController:
-    """A fresh controller."""
+def controller_for(config: GammaConfig, draft_cost: float = 0.0) -> GammaController:
+    """A fresh controller. `draft_cost` as in `CostAwareGamma`; the others have no use for it."""
+    if config.policy == "cost_aware":
+        return CostAwareGamma(config, draft_cost)
     return POLICIES[config.policy](config)

@@ -114,10 +114,12 @@ def simulate(
     seed: int = 0,
     policy: str = "cost_aware",
     maximum: int = 16,
+    draft_cost: float = 0.0,
 ) -> tuple[float, CostAwareGamma]:
     """Speed against plain steps of 1 ms, and the controller in its last state."""
     rng = random.Random(seed)
-    controller = controller_for(GammaConfig(policy=policy, maximum=maximum))  # type: ignore[arg-type]
+    config = GammaConfig(policy=policy, maximum=maximum)  # type: ignore[arg-type]
+    controller = controller_for(config, draft_cost)
     tokens = time = 0.0
     for _ in range(rounds):
         drafted = 0
@@ -160,16 +162,19 @@ def test_cost_aware_gives_up_where_drafting_cannot_pay(acceptance: float, draft_
     assert controller.gamma <= 1
 
 
-@pytest.mark.parametrize(("draft_ms", "most"), [(0.95, 1.01), (1.1, 1.01), (1.4, 1.012)])
+@pytest.mark.parametrize(
+    ("draft_cost", "draft_ms", "most"),
+    [(0.0, 0.95, 1.01), (0.0, 1.1, 1.01), (0.0, 1.4, 1.012), (1.0, 0.95, 1.003), (1.0, 1.4, 1.01)],
+)
 @pytest.mark.parametrize("cold", [1.0, 3.0])
 def test_a_draft_as_dear_as_the_target_costs_next_to_nothing(
-    cold: float, draft_ms: float, most: float
+    cold: float, draft_cost: float, draft_ms: float, most: float
 ) -> None:
     """The target drafting for itself over a short cache, in a run of 128 tokens.
 
     What it has not seen, it must read before it drafts: a pass, and more for many tokens.
     """
-    controller = CostAwareGamma(GammaConfig(policy="cost_aware"))
+    controller = CostAwareGamma(GammaConfig(policy="cost_aware"), draft_cost)
     tokens = time = unseen = 0.0
     while tokens < 128:
         drafted = 0
@@ -184,6 +189,24 @@ def test_a_draft_as_dear_as_the_target_costs_next_to_nothing(
         tokens += accepted + 1
         time += draft + verify
     assert time / tokens < most
+
+
+def test_one_lucky_time_does_not_speak_for_a_draft_that_is_expected_to_be_dear() -> None:
+    def after(first_ms: float, draft_cost: float) -> int:
+        controller = CostAwareGamma(GammaConfig(policy="cost_aware"), draft_cost)
+        controller.update(round_of(0, 0))
+        controller.update(round_of(1, 1, first_ms, 1.0, 0.9))
+        controller.update(round_of(1, 1, 1.05, 1.0, 0.9))
+        return controller.gamma
+
+    assert after(0.85, draft_cost=0.0) > 0
+    assert after(0.85, draft_cost=1.0) == 0
+
+
+@pytest.mark.parametrize("draft_ms", [0.1, 0.3, 0.5])
+def test_a_draft_that_is_cheaper_than_expected_is_used(draft_ms: float) -> None:
+    reached = sum(simulate(0.9, draft_ms, seed=s, draft_cost=1.0)[0] for s in range(5)) / 5
+    assert reached > 0.9 * best_fixed(0.9, draft_ms)
 
 
 @pytest.mark.parametrize("cold", [2.0, 4.0, 10.0])
@@ -234,7 +257,7 @@ def test_it_looks_no_further_than_tokens_that_can_pay() -> None:
         a, plain = policy.acceptance.mean(), policy.verify.at(0)
         tried = any(
             plain * sum(a**k for k in range(gamma + 1))
-            > WORTH * (gamma * policy._draft_time.ms + policy.verify.at(gamma))
+            > WORTH * (gamma * policy._draft_ms() + policy.verify.at(gamma))
             for gamma in range(1, policy.maximum + 1)
         )
         answers.add(tried)

@@ -120,7 +120,7 @@ def test_a_copy_does_not_tell_what_the_model_costs() -> None:
     before = gamma.acceptance.mean()
     for _ in range(3):
         learn(copied=True, draft_ms=0.01)
-    assert gamma._draft_time.ms == 3.0
+    assert gamma._draft_ms() == 3.0
     assert gamma.acceptance.mean() > before  # acceptance has been learnt all the same
 
 

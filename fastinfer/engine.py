@@ -17,6 +17,7 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from fastinfer import composition
 from fastinfer.clock import Clock
@@ -32,10 +33,13 @@ from fastinfer.models import loading
 from fastinfer.models.apart import apart
 from fastinfer.models.chat import chat_ids, has_template, prompt_ids
 from fastinfer.models.hub import Progress
-from fastinfer.models.loading import LoadedModels, Tokenizer, TransformersModel
+from fastinfer.models.loading import LoadedModels, Tokenizer
 from fastinfer.models.session import Session
 from fastinfer.models.shadow import ShadowMeter
 from fastinfer.steps import CacheSize, StepWriter
+
+if TYPE_CHECKING:
+    from fastinfer.models.loading import TransformersModel
 
 MAX_RANDOM_SEED = 2**31
 

@@ -6,16 +6,10 @@ import logging
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
-from transformers import (
-    AutoConfig,
-    AutoModelForCausalLM,
-    AutoTokenizer,
-    PreTrainedModel,
-    PreTrainedTokenizerBase,
-)
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from fastinfer.events import Role
 from fastinfer.models import transformer
@@ -24,7 +18,6 @@ from fastinfer.models.base import Decoder
 from fastinfer.models.catalog import preset_named
 from fastinfer.models.devices import SPLIT, choose_device, choose_dtype
 from fastinfer.models.graphed_decoder import with_graphs
-from fastinfer.models.hf_model import HFDecoder
 from fastinfer.models.hub import Progress
 from fastinfer.models.pairing import (
     check_decoders,
@@ -35,10 +28,14 @@ from fastinfer.models.pairing import (
 )
 from fastinfer.models.sources import LOAD_ERRORS, broken_folder, display_name, locate
 
+if TYPE_CHECKING:  # its models take two seconds to import, which few need
+    from transformers import PreTrainedModel
+
+    TransformersModel = PreTrainedModel
+
 logger = logging.getLogger(__name__)
 
-# For those above this package, which know transformers by these two names only.
-TransformersModel = PreTrainedModel
+# For those above this package, which know transformers by this name and the one above only.
 Tokenizer = PreTrainedTokenizerBase
 
 
@@ -169,12 +166,12 @@ def load_decoder(
     With `split` through transformers too, over every device of the machine.
     """
     if split:
-        return HFDecoder(load_pretrained(role, folder, dtype, device, split=True), name)
+        return _through_transformers(load_pretrained(role, folder, dtype, device, split=True), name)
     try:
         own = transformer.load_decoder(folder, dtype, device, name)
     except UnsupportedArchitecture as reason:
         logger.info("%s: %s goes through transformers: %s", role.value, name, reason.message)
-        return HFDecoder(load_pretrained(role, folder, dtype, device), name)
+        return _through_transformers(load_pretrained(role, folder, dtype, device), name)
     logger.info("%s: %s in our own decoder (%s, %s)", role.value, name, dtype, device)
     return with_graphs(own)
 
@@ -189,8 +186,14 @@ def _decoder_of(role: Role, model: PreTrainedModel) -> Decoder:
         )
     except UnsupportedArchitecture as reason:
         logger.info("%s: %s goes through transformers: %s", role.value, name, reason.message)
-        return HFDecoder(model, name)
+        return _through_transformers(model, name)
     return with_graphs(own)
+
+
+def _through_transformers(model: PreTrainedModel, name: str) -> Decoder:
+    from fastinfer.models.hf_model import HFDecoder  # noqa: PLC0415 - see TYPE_CHECKING above
+
+    return HFDecoder(model, name)
 
 
 def load_pretrained(

@@ -121,3 +121,12 @@ def test_nothing_heavy_is_imported_before_it_is_needed(statement: str) -> None:
     )
     assert done.returncode == 0, done.stderr
     assert done.stderr.splitlines()[-1] == ""
+
+
+def test_models_of_our_own_decoder_do_without_transformers_models() -> None:
+    """Two seconds of every start."""
+    script = "import fastinfer.engine, sys; print('transformers.modeling_utils' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, timeout=60
+    )
+    assert done.stdout == "False\n", done.stderr

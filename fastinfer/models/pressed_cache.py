@@ -50,6 +50,9 @@ class PressedKVCache:
                 torch.empty(num_kv_heads, 0, dtype=torch.long, device=device)
             ] * num_layers
         self._storage = [empty] * num_layers  # per layer [2, kv_heads, capacity, head_dim]
+        # Asked for in every round, so kept at hand.
+        self._entry_bytes = 2 * num_kv_heads * head_dim * dtype.itemsize  # in one layer
+        self._storage_bytes = 0
         self.queries = QueryLog(num_layers, num_heads, head_dim, dtype, device)
 
     @property
@@ -70,12 +73,11 @@ class PressedKVCache:
 
     def num_bytes(self) -> int:
         """Bytes of the entries held, all layers."""
-        _, heads, _, dim = self._storage[0].shape
-        return 2 * heads * dim * self._storage[0].element_size() * sum(self._counts)
+        return self._entry_bytes * sum(self._counts)
 
     def allocated_bytes(self) -> int:
         """Bytes in memory: entries, room for more, and the queries that a press will ask for."""
-        return sum(storage.nbytes for storage in self._storage) + self.queries.num_bytes()
+        return self._storage_bytes + self.queries.num_bytes()
 
     def views(self, count: int) -> CacheViews:
         """Room for `count` new tokens. The cursor moves only with `advance`."""
@@ -104,8 +106,13 @@ class PressedKVCache:
             grown = self._new(max(entries, storage.shape[2] * 5 // 4))
             live = slice(0, self._counts[layer])
             grown[:, :, live] = storage[:, :, live]
-            self._storage[layer] = storage = grown
+            self._replace(layer, grown)
+            storage = grown
         return storage
+
+    def _replace(self, layer: int, storage: Tensor) -> None:
+        self._storage_bytes += storage.nbytes - self._storage[layer].nbytes
+        self._storage[layer] = storage
 
     def _new(self, entries: int) -> Tensor:
         """A buffer of whole chunks."""
@@ -164,7 +171,7 @@ class PressedKVCache:
                 places = torch.arange(count, device=indices.device)
                 keys = smaller[0, :, :count]
                 keys.copy_(self._rotary.moved(keys, indices, places))
-            self._storage[layer] = smaller
+            self._replace(layer, smaller)
             self._counts[layer], self._kept[layer] = count, tokens
         assert not self.in_cache or len(set(self._counts)) == 1, "one place for the next token"
         self.floor = self.length

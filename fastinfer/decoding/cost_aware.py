@@ -262,7 +262,8 @@ class CostAwareGamma:
             self._probe_after = FIRST_PROBE
         elif not paid:
             later = min(LAST_PROBE, 2 * self._probe_after)
-            self._probe_after = later if self._may_yet_pay() else RARE_PROBE
+            hopeful = self._may_yet_pay() and self.draft_cost < HOPE
+            self._probe_after = later if hopeful else RARE_PROBE
 
     @property
     def _learning(self) -> bool:

@@ -16,8 +16,8 @@ cold process is slow. Where nothing pays, plain steps follow, with a probe of on
 that is nearly always accepted wouldn't pay, one more is drafted at once, to be sure; then nothing
 more is learnt, and probes become rare: only the costs can change, as they do where the cache grows,
 and a probe also reads all that the draft has missed. A draft that is expected to be so dear, as the
-target itself over a shorter cache is, begins with those two tokens, and one lucky time does not
-speak for it. Where drafting gains little, plain steps are
+target itself over a shorter cache is, begins with those two tokens, when three plain steps have
+been timed, and one lucky time does not speak for it. Where drafting gains little, plain steps are
 timed again after 4, 8, 16, ... drafted rounds: the first ones may have come in a slow moment, and a
 draft that loses a tenth would seem to gain for good.
 """
@@ -200,7 +200,8 @@ class CostAwareGamma:
         self._plain_rounds = 0  # since the last drafted one
         self._since_plain = 0  # drafted rounds since the last plain one
         self._look_after = FIRST_LOOK
-        self._probe_after = FIRST_PROBE
+        # A first time after the prompt is a slow one: what is expected to be dear waits for three.
+        self._probe_after = LEARNING_ROUNDS if draft_cost >= HOPE else FIRST_PROBE
 
     @property
     def gamma(self) -> int:
@@ -213,7 +214,7 @@ class CostAwareGamma:
             return self.maximum
         if self._pays():
             return 0 if self._doubtful() else self.maximum
-        unsure = self._drafted_rounds < 2  # a first time may be a cold process's
+        unsure = self._drafted_rounds == 1  # a first time may be a cold process's
         return int(unsure or self._plain_rounds >= self._probe_after)
 
     def keep_drafting(self, confidences: Sequence[float]) -> bool:

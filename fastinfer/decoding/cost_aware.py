@@ -188,6 +188,7 @@ class CostAwareGamma:
     def __init__(self, config: GammaConfig, draft_cost: float = 0.0) -> None:
         """`draft_cost`: what to expect of a drafted token before one was timed, in plain steps."""
         self.draft_cost = draft_cost
+        self._expected_dear = draft_cost >= HOPE
         self.minimum = config.minimum or 0
         self.maximum = config.maximum
         self.initial = config.initial
@@ -201,7 +202,7 @@ class CostAwareGamma:
         self._since_plain = 0  # drafted rounds since the last plain one
         self._look_after = FIRST_LOOK
         # A first time after the prompt is a slow one: what is expected to be dear waits for three.
-        self._probe_after = LEARNING_ROUNDS if draft_cost >= HOPE else FIRST_PROBE
+        self._probe_after = LEARNING_ROUNDS if self._expected_dear else FIRST_PROBE
 
     @property
     def gamma(self) -> int:
@@ -263,7 +264,7 @@ class CostAwareGamma:
             self._probe_after = FIRST_PROBE
         elif not paid:
             later = min(LAST_PROBE, 2 * self._probe_after)
-            hopeful = self._may_yet_pay() and self.draft_cost < HOPE
+            hopeful = self._may_yet_pay() and not self._expected_dear
             self._probe_after = later if hopeful else RARE_PROBE
 
     @property

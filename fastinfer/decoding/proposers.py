@@ -226,7 +226,7 @@ class PromptLookupProposer:
             ids = tuple(tokens[start + i % period] for i in range(count))
             return Draft(
                 token_ids=ids,
-                laws=tuple(TokenLaw(token, 1.0, self.vocab_size) for token in ids),
+                laws=tuple(TokenLaw.one_hot(token, self.vocab_size) for token in ids),
                 origins=(Origin.DRAFT,) * count,
                 confidences=(1.0,) * count,
                 copied=True,

@@ -68,7 +68,7 @@ class Law:
             logits[: self.first_free - first, self.blocked_ids] = -torch.inf
         if self._greedy:  # only the largest leave the device
             best, tops = _largest(logits)
-            laws = tuple([TokenLaw(top, 1.0, vocab) for top in tops])
+            laws = tuple([TokenLaw.one_hot(top, vocab) for top in tops])
         else:
             probs = _filter(logits, self.config, self._temperature).numpy()
             laws = tuple([TokenLaw.of(row) for row in probs])

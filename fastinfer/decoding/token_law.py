@@ -24,7 +24,7 @@ class TokenLaw:
         top: int,  # the likeliest token, and its probability
         most: float,
         vocab_size: int,
-        probs: NDArray[np.floating] | None = None,  # [vocab_size]; without it `most` must be 1
+        probs: NDArray[np.floating] | None = None,  # [vocab_size]; none of a one-hot law
     ) -> None:
         self.top = top
         self.most = most
@@ -36,6 +36,11 @@ class TokenLaw:
         """The law with these probabilities [vocab]."""
         top = int(probs.argmax())
         return cls(top, probs.item(top), len(probs), probs)
+
+    @classmethod
+    def one_hot(cls, token: int, vocab_size: int) -> TokenLaw:
+        """The law under which this token is certain."""
+        return cls(token, 1.0, vocab_size)
 
     @property
     def certain(self) -> bool:

@@ -71,7 +71,7 @@ def test_residual_falls_back_on_the_target_where_the_laws_agree() -> None:
 @given(seeds, st.integers(0, 5), st.floats(0, 1, exclude_max=True))
 @settings(max_examples=50, deadline=None)
 def test_a_certain_law_is_the_one_hot_law(seed: int, token: int, uniform: float) -> None:
-    certain, other = TokenLaw(token, 1.0, 6), TokenLaw.of(random_laws(1, 6, seed)[0].numpy())
+    certain, other = TokenLaw.one_hot(token, 6), TokenLaw.of(random_laws(1, 6, seed)[0].numpy())
     one_hot = TokenLaw.of(certain.probs)
     assert certain.at(uniform) == one_hot.at(uniform) == token
     assert CoupledRule(seed).draw(certain, 3) == CoupledRule(seed).draw(one_hot, 3)
@@ -172,7 +172,7 @@ def test_token_id_zero_is_a_token() -> None:
     # LLMSpeculativeSampling raised whenever id 0 was drawn.
     for rule in (ResidualRule(0), CoupledRule(0)):
         assert rule.draw(TokenLaw.of(np.array([1.0, 0.0])), 0) == 0
-        assert rule.draw(TokenLaw(0, 1.0, 2), 0) == 0
+        assert rule.draw(TokenLaw.one_hot(0, 2), 0) == 0
 
 
 @pytest.mark.parametrize("rule", [ResidualRule, CoupledRule])

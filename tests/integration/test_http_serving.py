@@ -216,7 +216,7 @@ def process() -> Iterator[Served]:
 def test_serve_answers_and_ends_on_a_signal(process: Served) -> None:
     made, url = process.process, process.url
     assert httpx.get(f"{url}/health").json()["preset"] == "nano"
-    body = {"prompt": PROMPT, "max_new_tokens": 4}
+    body = {"prompt": PROMPT, "max_new_tokens": 4, "ignore_eos": True}
     assert httpx.post(f"{url}/predict", json=body).status_code == 401
     headers = {"Authorization": "Bearer k"}
     got = httpx.post(f"{url}/predict", json=body, headers=headers, timeout=60)
@@ -262,7 +262,9 @@ def test_serve_answers_a_prompt_alone_by_curl(process: Served) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
-    assert answer["stats"]["tokens"] == DecodeConfig().max_new_tokens and answer["text"]
+    assert answer["text"] and answer["finish_reason"] in ("length", "eos")
+    ended = answer["finish_reason"] == "eos"  # nothing forbids the model to end its text
+    assert ended or answer["stats"]["tokens"] == DecodeConfig().max_new_tokens
 
 
 def test_the_api_does_without_gradio() -> None:

@@ -74,7 +74,8 @@ def test_the_result_is_the_engines_text_and_its_figures(
 
 def test_a_prompt_alone_is_enough(client: gradio_client.Client) -> None:
     got = client.predict(PROMPT, api_name="/generate")
-    assert got["stats"]["tokens"] == DecodeConfig().max_new_tokens
+    ended = got["finish_reason"] == "eos"  # nothing forbids the model to end its text
+    assert ended or got["stats"]["tokens"] == DecodeConfig().max_new_tokens
     again = client.predict(
         PROMPT, seed=got["seed"], options={"rule": "coupled"}, api_name="/generate"
     )

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+from collections.abc import Iterator
 
 
 class Clock:
@@ -19,10 +21,22 @@ class Clock:
         self._begin = time.perf_counter()
 
     def __exit__(self, *_: object) -> None:
-        assert self._begin is not None, "entered"
+        self._halt()
+        self._turn.release()
+
+    def _halt(self) -> None:
+        assert self._begin is not None, "it runs"
         self._spent += time.perf_counter() - self._begin
         self._begin = None
-        self._turn.release()
+
+    @contextlib.contextmanager
+    def paused(self) -> Iterator[None]:
+        """Keep the turn, off the clock."""
+        self._halt()
+        try:
+            yield
+        finally:
+            self._begin = time.perf_counter()
 
     def elapsed_ms(self) -> float:
         """Milliseconds on the clock."""

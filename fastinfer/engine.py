@@ -22,21 +22,20 @@ from typing import TYPE_CHECKING
 from fastinfer import composition
 from fastinfer.clock import Clock
 from fastinfer.config import ConfigError, DecodeConfig
-from fastinfer.decoding.loop import Committed
 from fastinfer.decoding.protocols import GammaController, LanguageModel, Proposer
 from fastinfer.decoding.sampling import Law
 from fastinfer.decoding.verification import Rule
-from fastinfer.events import Event, Finished, Role, Shadow, Started, Step
+from fastinfer.events import Event, Finished, Role, Started, Step
 from fastinfer.info import EngineInfo
 from fastinfer.metrics import RunStats
 from fastinfer.models import loading
 from fastinfer.models.apart import apart
 from fastinfer.models.chat import chat_ids, has_template, prompt_ids
+from fastinfer.models.detokenizer import Detokenizer
 from fastinfer.models.hub import Progress
 from fastinfer.models.loading import LoadedModels, Tokenizer
 from fastinfer.models.session import Session
-from fastinfer.models.shadow import ShadowMeter
-from fastinfer.steps import CacheSize, StepWriter
+from fastinfer.steps import StepWriter
 
 if TYPE_CHECKING:
     from fastinfer.models.loading import TransformersModel
@@ -80,8 +79,7 @@ class Engine:
     def __init__(self, models: LoadedModels) -> None:
         self._models = models
         self._turn = threading.Lock()  # one round computes at a time; streams take turns
-        # The tokenizer's own Rust part: its wrapper costs more than the decoding.
-        self._backend = getattr(models.tokenizer, "backend_tokenizer", models.tokenizer)
+        self._detokenizer = Detokenizer(models.tokenizer)
         target = models.decoders[Role.TARGET]
         self.info = EngineInfo(
             preset=models.preset,
@@ -205,21 +203,17 @@ class Engine:
         yield self._started(ids, config)
         clock = Clock(spent, self._turn)
         with clock:
-            writer = StepWriter(self._decode, ids, config)
+            writer = StepWriter(self._detokenizer, ids, config)
             parts = composition.compose(self._models, config, ids, writer.push)
         reported = (parts.target, *parts.proposer.models)
         while True:
             with clock:
                 committed = next(parts.rounds)
-            shadow = self._compare(parts.shadow, committed)
-            with clock:
-                cache = {
-                    m.role: CacheSize(
-                        tokens=m.cache_tokens(), bytes=m.cache_bytes(),
-                        allocated=m.cache_allocated(),
-                    )
-                    for m in reported
-                }  # fmt: skip
+                cache = {model.role: model.cache_size() for model in reported}
+                shadow = None
+                if parts.shadow is not None:  # what a look at the full cache takes is nobody's time
+                    with clock.paused():
+                        shadow = parts.shadow.add(committed.index, committed.token_ids)
                 writer.add(committed, cache, clock.elapsed_ms, shadow)
             yield from writer.ready()
             if committed.reason is not None:
@@ -230,17 +224,6 @@ class Engine:
             num_tokens=writer.num_tokens,
             elapsed_ms=clock.elapsed_ms(),
         )
-
-    def _compare(self, meter: ShadowMeter | None, committed: Committed) -> Shadow | None:
-        """What the full cache would have said of this round; its time is on nobody's clock."""
-        if meter is None:
-            return None
-        token_ids = committed.round.token_ids[: committed.num_tokens]
-        with self._turn:
-            return meter.add(committed.index, token_ids)
-
-    def _decode(self, ids: list[int]) -> str:
-        return str(self._backend.decode(ids, skip_special_tokens=True))
 
     @property
     def tokenizer(self) -> Tokenizer:

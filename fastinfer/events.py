@@ -10,7 +10,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 FinishReason = Literal["eos", "stop", "length", "context", "time"]  # time: a server's limit
 
@@ -31,6 +31,14 @@ class Origin(StrEnum):
     RESAMPLED = "resampled"  # the target's correction after a rejection
     BONUS = "bonus"  # the target's free token after a fully accepted block
     TARGET = "target"  # a plain step of the target: nothing was drafted
+
+
+class CacheSize(NamedTuple):
+    """What one model's KV cache holds."""
+
+    tokens: int  # entries per layer
+    bytes: int  # of those entries: keys and values of all layers
+    allocated: int  # bytes kept in memory for it, spare room and whatever a press needs included
 
 
 @dataclass(frozen=True, kw_only=True)

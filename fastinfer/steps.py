@@ -5,30 +5,18 @@ from __future__ import annotations
 import dataclasses
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
 from fastinfer.config import DecodeConfig
 from fastinfer.decoding.logprobs import logprobs_of
 from fastinfer.decoding.loop import Committed
-from fastinfer.events import Alternative, Compressed, Role, Shadow, Step, Token
-from fastinfer.text import StopText, StreamDecoder
-
-
-@dataclass(frozen=True, kw_only=True)
-class CacheSize:
-    """What one model's cache holds after a round."""
-
-    tokens: int  # entries per layer
-    bytes: int  # of those entries
-    allocated: int  # bytes kept in memory for them
+from fastinfer.events import Alternative, CacheSize, Compressed, Role, Shadow, Step, Token
+from fastinfer.text import Decode, StopText, StreamDecoder
 
 
 class StepWriter:
     """The text of one stream: the loop pushes tokens, the engine adds rounds and takes steps."""
 
-    def __init__(
-        self, decode: Callable[[list[int]], str], prompt_ids: list[int], config: DecodeConfig
-    ) -> None:
+    def __init__(self, decode: Decode, prompt_ids: list[int], config: DecodeConfig) -> None:
         self._decode = decode
         self._decoder = StreamDecoder(decode, prompt_ids)
         self._stop = StopText(config.stop)

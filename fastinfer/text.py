@@ -7,20 +7,32 @@ of all ids.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from typing import Protocol
 
 REPLACEMENT = "\ufffd"
-CONTEXT_IDS = 4
-WINDOW_IDS = 8
+WINDOW_IDS = 8  # of a prompt: more than a character's bytes before and after a whole token
+
+
+class Decode(Protocol):
+    """A tokenizer's way back."""
+
+    context_ids: int  # how many ids before an id its text may depend on
+
+    def __call__(self, ids: list[int], /) -> str:
+        """The text of these ids."""
+        ...
 
 
 class StreamDecoder:
     """Decodes ids one at a time; some tokenizers need what came before (`context`) for spaces."""
 
-    def __init__(self, decode: Callable[[list[int]], str], context: Sequence[int] = ()) -> None:
+    def __init__(self, decode: Decode, context: Sequence[int] = ()) -> None:
         self._decode = decode
-        self._ids = list(context[-CONTEXT_IDS:])
+        self._ids = list(context[-WINDOW_IDS:])
         self._shown = self._text()
+        if not self._shown.endswith(REPLACEMENT):
+            self._shorten(self._shown)
 
     def _text(self) -> str:
         return self._decode(self._ids)
@@ -31,18 +43,20 @@ class StreamDecoder:
         text = self._text()
         # Trailing replacement characters may still become real ones.
         certain = text.rstrip(REPLACEMENT)
-        piece = ""
-        if len(certain) > len(self._shown) and certain.startswith(self._shown):
-            piece = certain[len(self._shown) :]
+        shown, piece = self._shown, ""
+        if not certain.startswith(shown):  # the prompt may have ended inside a character
+            shown = shown.rstrip(REPLACEMENT)
+        if len(certain) > len(shown) and certain.startswith(shown):
+            piece = certain[len(shown) :]
             self._shown = certain
-        if self._shown == text and len(self._ids) > WINDOW_IDS:
+        if self._shown == certain == text and len(self._ids) > 2 * self._decode.context_ids:
             self._shorten(text)
         return piece
 
     def _shorten(self, text: str) -> None:
         """Keep the last ids as context, where decoding them alone gives the same ending."""
-        kept = self._ids[-CONTEXT_IDS:]
-        tail = self._decode(kept)
+        kept = self._ids[len(self._ids) - self._decode.context_ids :]
+        tail = self._decode(kept) if kept else ""
         if REPLACEMENT not in tail and text.endswith(tail):
             self._ids, self._shown = kept, tail
 
@@ -63,6 +77,7 @@ class StopText:
 
     def __init__(self, stops: Sequence[str]) -> None:
         self._stops = tuple(stops)
+        self._longest = max(map(len, stops), default=0)
         self._text = ""
         self._from = 0  # stop texts are looked for from here
         self.found: int | None = None  # where the earliest one begins
@@ -79,8 +94,7 @@ class StopText:
             self._from = len(self._text)
             return False
         if piece and self._stops:
-            longest = max(map(len, self._stops))
-            start = max(self._from, len(self._text) - len(piece) - longest + 1)
+            start = max(self._from, len(self._text) - len(piece) - self._longest + 1)
             hits = [at for stop in self._stops if (at := self._text.find(stop, start)) >= 0]
             self.found = min(hits, default=None)
         return self.found is not None
@@ -90,11 +104,8 @@ class StopText:
         """How many characters may be shown."""
         if self.found is not None:
             return self.found
-        for start in range(max(self._from, len(self._text) - self._longest() + 1), self.length):
+        for start in range(max(self._from, len(self._text) - self._longest + 1), self.length):
             rest = self._text[start:]
             if any(stop.startswith(rest) for stop in self._stops):
                 return start
         return self.length
-
-    def _longest(self) -> int:
-        return max(map(len, self._stops), default=1)

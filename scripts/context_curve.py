@@ -79,7 +79,7 @@ def measure(preset: str, repeats: int) -> dict[str, Any]:
     ids = torch.randint(vocab, (CONTEXTS[-1] + STEPS + 1,)).tolist()
     session = Session(decoder, Role.TARGET, vocab)
     session.forward(ids[:1], 1)
-    token_bytes = session.cache_bytes()
+    token_bytes = session.cache_size().bytes
 
     def times(context: int) -> dict[str, float]:
         """Medians over the steps after one prefill."""

@@ -23,7 +23,7 @@ from fastinfer.decoding.protocols import GammaController, Proposer
 from fastinfer.decoding.sampling import Law
 from fastinfer.decoding.token_law import TokenLaw
 from fastinfer.decoding.verification import CoupledRule, ResidualRule, Rule
-from fastinfer.events import Role
+from fastinfer.events import CacheSize, Role
 
 Rows = dict[tuple[int, ...], Tensor]
 
@@ -88,14 +88,9 @@ class TableLM:
     def rollback(self, num_tokens: int) -> None:
         del self.seen[num_tokens:]
 
-    def cache_tokens(self) -> int:
-        return len(self.seen)
-
-    def cache_bytes(self) -> int:
-        return 8 * len(self.seen)
-
-    def cache_allocated(self) -> int:
-        return self.cache_bytes()
+    def cache_size(self) -> CacheSize:
+        count = len(self.seen)
+        return CacheSize(tokens=count, bytes=8 * count, allocated=8 * count)
 
     def room_before_trigger(self, num_tokens: int) -> int:
         return 10**9
@@ -240,7 +235,7 @@ def random_laws(count: int, vocab: int, seed: int) -> Tensor:
 
 def token_laws(probs: Tensor) -> tuple[TokenLaw, ...]:
     """As decoding has them, of rows of probabilities [n, vocab]."""
-    return tuple(map(TokenLaw.of, probs.numpy()))
+    return TokenLaw.of_rows(probs.numpy())
 
 
 def probs_of(laws: Sequence[TokenLaw]) -> Tensor:

@@ -11,7 +11,7 @@ from torch import Tensor
 from fastinfer.decoding.protocols import Compression
 from fastinfer.evaluation.perplexity import WindowLoss
 from fastinfer.evaluation.windows import Window
-from fastinfer.events import Role
+from fastinfer.events import CacheSize, Role
 
 NEVER = 2**62
 
@@ -44,14 +44,8 @@ class TwoTokens:
     def rollback(self, num_tokens: int) -> None:
         raise AssertionError("nothing is taken back")
 
-    def cache_tokens(self) -> int:
-        return self.num_tokens
-
-    def cache_bytes(self) -> int:
-        return self.num_tokens
-
-    def cache_allocated(self) -> int:
-        return self.num_tokens
+    def cache_size(self) -> CacheSize:
+        return CacheSize(self.num_tokens, self.num_tokens, self.num_tokens)
 
     def room_before_trigger(self, num_tokens: int) -> int:
         due = self.maintained[-1] + self.interval

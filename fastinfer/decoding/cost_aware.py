@@ -24,7 +24,6 @@ draft that loses a tenth would seem to gain for good.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from fastinfer.config import GammaConfig
@@ -52,11 +51,12 @@ FIRST_LOOK = 4
 
 
 class Calibration:
-    """Acceptance of a drafted token, given the draft's confidence in it: counts in ten bins."""
+    """Acceptance of a drafted token, given the draft's confidence in it: counts in bins."""
 
     def __init__(self) -> None:
-        self._tested = [0.0] * NUM_BINS
-        self._accepted = [0.0] * NUM_BINS
+        # One bin more for a confidence of 1: copies of the text have it, a draft model hardly ever.
+        self._tested = [0.0] * (NUM_BINS + 1)
+        self._accepted = [0.0] * (NUM_BINS + 1)
         # A guess to start from, which fades like everything that was seen.
         self._all_tested = PRIOR_WEIGHT
         self._all_accepted = PRIOR_WEIGHT * PRIOR_ACCEPTANCE
@@ -70,27 +70,27 @@ class Calibration:
         self._all_tested = MEMORY * self._all_tested + len(tested)
         self._all_accepted = MEMORY * self._all_accepted + num_accepted
         for i, confidence in enumerate(tested):
-            self._tested[_bin(confidence)] += 1.0
-            self._accepted[_bin(confidence)] += float(i < num_accepted)
+            self._tested[int(confidence * NUM_BINS)] += 1.0
+            self._accepted[int(confidence * NUM_BINS)] += float(i < num_accepted)
         self._estimates = []
 
     def mean(self) -> float:
         """Acceptance whatever the confidence."""
         return self._all_accepted / self._all_tested
 
-    def estimate(self, confidence: float) -> float:
-        """Acceptance at this confidence, leaning on the mean where little was seen."""
+    def chance(self, confidences: Sequence[float]) -> float:
+        """That tokens of these confidences are all accepted; the mean counts where little was
+        seen."""
         if not self._estimates:
             lean = self.mean() * PRIOR_WEIGHT
             self._estimates = [
                 (accepted + lean) / (tested + PRIOR_WEIGHT)
                 for accepted, tested in zip(self._accepted, self._tested, strict=True)
             ]
-        return self._estimates[_bin(confidence)]
-
-
-def _bin(confidence: float) -> int:
-    return min(NUM_BINS - 1, int(confidence * NUM_BINS))
+        chance, estimates = 1.0, self._estimates
+        for confidence in confidences:
+            chance *= estimates[int(confidence * NUM_BINS)]
+        return chance
 
 
 class VerifyTimes:
@@ -106,21 +106,23 @@ class VerifyTimes:
         self._plain = RunningTime()
         # Fading sums over drafted rounds: 1, n, ms, n * n, n * ms.
         self._count = self._n = self._ms = self._nn = self._nms = 0.0
-        self._line: tuple[float, float] | None = None  # made when first asked for after a change
+        # A plain step's time, where the line starts and how it rises: made when first asked for.
+        self._made: tuple[float, float, float] | None = None
 
     def add(self, num_drafted: int, ms: float) -> None:
         """One measurement."""
+        _, start, slope = self._fitted()
+        self._made = None
         if num_drafted == 0:
             self._plain.add(ms)
             return
         if self._count >= LEARNING_ROUNDS - 1:
-            ms = min(ms, OUTLIER * self._on_line(num_drafted))
+            ms = min(ms, OUTLIER * (start + slope * num_drafted))
         self._count = 1.0 + LINE_MEMORY * self._count
         self._n = num_drafted + LINE_MEMORY * self._n
         self._ms = ms + LINE_MEMORY * self._ms
         self._nn = num_drafted**2 + LINE_MEMORY * self._nn
         self._nms = num_drafted * ms + LINE_MEMORY * self._nms
-        self._line = None
 
     @property
     def plain_known(self) -> bool:
@@ -133,29 +135,26 @@ class VerifyTimes:
         Of that one there may be a single measurement, the first of a cold process: it takes no
         longer than blocks do on average.
         """
-        plain = self._plain.ms
-        if self._count:
-            level = self._ms / self._count
-            plain = min(plain, level) if self.plain_known else level
-        return plain if num_drafted == 0 else max(plain, self._on_line(num_drafted))
+        plain, start, slope = self._fitted()
+        return plain if num_drafted == 0 else max(plain, start + slope * num_drafted)
 
     def slope(self) -> float:
         """ms that one more token adds: least squares, leaning on none at all, never negative."""
-        return self._fitted()[1]
+        return self._fitted()[2]
 
-    def _on_line(self, num_drafted: int) -> float:
-        start, slope = self._fitted()
-        return start + slope * num_drafted
-
-    def _fitted(self) -> tuple[float, float]:
-        """The line: where it starts and how it rises; none before the first drafted round."""
-        if self._count == 0.0:
-            return 0.0, 0.0
-        if self._line is None:
-            spread = self._count * self._nn - self._n**2 + SLOPE_PRIOR * self._count
-            slope = max(0.0, (self._count * self._nms - self._n * self._ms) / spread)
-            self._line = (self._ms - slope * self._n) / self._count, slope
-        return self._line
+    def _fitted(self) -> tuple[float, float, float]:
+        """A plain step's time, and the line; that is nothing before the first drafted round."""
+        if self._made is None:
+            plain = self._plain.ms
+            start = slope = 0.0
+            if self._count:
+                level = self._ms / self._count
+                plain = min(plain, level) if self.plain_known else level
+                spread = self._count * self._nn - self._n**2 + SLOPE_PRIOR * self._count
+                slope = max(0.0, (self._count * self._nms - self._n * self._ms) / spread)
+                start = (self._ms - slope * self._n) / self._count
+            self._made = plain, start, slope
+        return self._made
 
 
 class RunningTime:
@@ -197,7 +196,9 @@ class CostAwareGamma:
         self._draft_time: RunningTime | None = None  # per drafted token, once one was timed
         self._drafted_rounds = 0
         self._tokens, self._ms = 0.0, 0.0  # of drafted rounds, fading
-        self._least: dict[int, float] = {}  # by tokens drafted, see `_least_chance`
+        # Until the next outcome: rate over mean acceptance, and `_least_chance` by tokens drafted.
+        self._price_per_ms: float | None = None
+        self._least: dict[int, float] = {}
         self._plain_rounds = 0  # since the last drafted one
         self._since_plain = 0  # drafted rounds since the last plain one
         self._look_after = FIRST_LOOK
@@ -227,20 +228,22 @@ class CostAwareGamma:
             return count < (self.initial if self._drafted_rounds else FIRST_DRAFT)
         if count == 0:
             return True  # `gamma` has decided that this round drafts
-        reached = math.prod(map(self.acceptance.estimate, confidences))
-        if count not in self._least:
-            self._least[count] = self._least_chance(count)
-        return reached > self._least[count]
+        least = self._least.get(count)
+        if least is None:
+            least = self._least[count] = self._least_chance(count)
+        return self.acceptance.chance(confidences) > least
 
     def _least_chance(self, count: int) -> float:
         """The chance to be reached from which token `count` + 1 is worth its price."""
+        if self._price_per_ms is None:
+            self._price_per_ms = self._rate() / self.acceptance.mean()
         extra = self.verify.at(count + 1) - self.verify.at(count)
-        price = self._rate() * (self._draft_ms() + extra)
-        return price / self.acceptance.mean()
+        return self._price_per_ms * (self._draft_ms() + extra)
 
     def update(self, outcome: Outcome) -> None:
         """Learn acceptance, costs and the rate from a round."""
         n = outcome.num_drafted
+        self._price_per_ms = None
         self._least.clear()
         self.verify.add(n, outcome.verify_ms)
         if n == 0:

@@ -38,6 +38,11 @@ class Committed:
     reason: FinishReason | None
     compressed: tuple[Compression, ...] = ()
 
+    @property
+    def token_ids(self) -> tuple[int, ...]:
+        """The tokens that count."""
+        return self.round.token_ids[: self.num_tokens]
+
 
 def decode(
     target: LanguageModel,

@@ -13,7 +13,7 @@ from typing import Protocol
 from torch import Tensor
 
 from fastinfer.decoding.token_law import TokenLaw
-from fastinfer.events import Compression, Origin, Role, Stage
+from fastinfer.events import CacheSize, Compression, Origin, Role, Stage
 
 
 class LanguageModel(Protocol):
@@ -45,16 +45,8 @@ class LanguageModel(Protocol):
         """Forget all but the first `num_tokens` tokens. Nothing to do where fewer are held."""
         ...
 
-    def cache_tokens(self) -> int:
-        """Entries held, per layer."""
-        ...
-
-    def cache_bytes(self) -> int:
-        """Bytes of the entries held, keys and values of all layers."""
-        ...
-
-    def cache_allocated(self) -> int:
-        """Bytes kept in memory for the cache, spare room and whatever a press needs included."""
+    def cache_size(self) -> CacheSize:
+        """What the cache holds now."""
         ...
 
     def room_before_trigger(self, num_tokens: int) -> int:

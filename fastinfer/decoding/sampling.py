@@ -70,12 +70,11 @@ class Law:
             best, tops = _largest(logits)
             laws = tuple([TokenLaw.one_hot(top, vocab) for top in tops])
         else:
-            probs = _filter(logits, self.config, self._temperature).numpy()
-            laws = tuple([TokenLaw.of(row) for row in probs])
+            laws = TokenLaw.of_rows(_filter(logits, self.config, self._temperature).numpy())
             best = [law.most for law in laws]
-        for row, value in enumerate(best):
-            if not math.isfinite(value):  # a bad logit makes its whole row of a softmax NaN
-                raise FloatingPointError(f"logits for position {first + row} are not finite")
+        if not math.isfinite(sum(best)):  # a bad logit makes its whole row of a softmax NaN
+            row = [math.isfinite(value) for value in best].index(False)
+            raise FloatingPointError(f"logits for position {first + row} are not finite")
         return laws
 
     def _penalise(self, logits: Tensor, tokens: Sequence[int], first: int) -> Tensor:
@@ -114,8 +113,8 @@ def _largest(rows: Tensor) -> tuple[list[float], list[int]]:
     """The largest entry of each row, and its column."""
     if rows.is_cpu:  # numpy has found it before torch has begun
         values = rows.numpy()
-        columns = [int(row.argmax()) for row in values]
-        return [float(row[column]) for row, column in zip(values, columns, strict=True)], columns
+        columns: list[int] = values.argmax(-1).tolist()
+        return [values.item(row, column) for row, column in enumerate(columns)], columns
     best, places = rows.max(-1)
     return best.tolist(), places.tolist()
 

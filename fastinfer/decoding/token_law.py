@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import bisect
 import functools
-import itertools
 import math
 
 import numpy as np
@@ -38,6 +36,16 @@ class TokenLaw:
         return cls(top, probs.item(top), len(probs), probs)
 
     @classmethod
+    def of_rows(cls, rows: NDArray[np.floating]) -> tuple[TokenLaw, ...]:
+        """The laws with these probabilities [n, vocab]."""
+        vocab_size = rows.shape[-1]
+        laws = [  # by index: to go through an array as through a list takes longer
+            cls(top, rows.item(i, top), vocab_size, rows[i])
+            for i, top in enumerate(rows.argmax(-1).tolist())
+        ]
+        return tuple(laws)
+
+    @classmethod
     def one_hot(cls, token: int, vocab_size: int) -> TokenLaw:
         """The law under which this token is certain."""
         return cls(token, 1.0, vocab_size)
@@ -64,37 +72,67 @@ class TokenLaw:
         """The token that `uniform` in [0, 1) falls on; never one of probability 0.
 
         The likeliest token has the first stretch, the others follow in order: more often than not
-        one look is enough. Of the others, sums of blocks first, then one block: a whole cumulative
-        sum takes longer.
+        one look is enough.
         """
         if uniform < self.most:
             return self.top
-        others = self.probs.copy()
-        others[self.top] = 0.0
-        size, starts = _blocks(self.vocab_size)
-        sums = np.add.reduceat(others, starts).tolist()
-        if not any(sums):  # rounding alone let `uniform` pass
-            return self.top
-        block, inside = _find(sums, (uniform - self.most) / (1.0 - self.most))
-        start = block * size
-        token, _ = _find(others[start : start + size].tolist(), inside)
-        return start + token
+        token = _pick(self.probs, (uniform - self.most) / (1.0 - self.most), without=self.top)
+        return self.top if token is None else token  # rounding alone let `uniform` pass
 
 
-def residual_law(target: TokenLaw, draft: TokenLaw) -> TokenLaw:
-    """Law of the token after a rejection: the part of the target that the draft did not cover.
+class Uncovered:
+    """The law of the token after a rejection: the part of the target that the draft did not cover,
+    (target - draft)+, normalised.
 
-    Falls back on the target where rounding leaves nothing (the two laws agree).
+    The target's own where rounding leaves nothing (the two laws agree).
     """
-    if target.certain:  # whatever the draft leaves of it
-        return target
-    surplus = target.probs - draft.probs
-    np.maximum(surplus, 0.0, out=surplus)
-    total = surplus.sum()
-    if not total > 0:
-        return target
-    surplus /= total
-    return TokenLaw.of(surplus)
+
+    __slots__ = ("_target", "_weights")
+
+    def __init__(self, target: TokenLaw, draft: TokenLaw) -> None:
+        self._target = target
+        self._weights = target.probs - draft.probs
+        np.maximum(self._weights, 0.0, out=self._weights)
+
+    @property
+    def probs(self) -> NDArray[np.floating]:
+        """The probabilities [vocab]. A draw does without them."""
+        total = self._weights.sum()
+        return self._weights / total if total > 0 else self._target.probs
+
+    def at(self, uniform: float) -> int:
+        """The token that `uniform` in [0, 1) falls on; never one of probability 0."""
+        token = _pick(self._weights, uniform)
+        return self._target.at(uniform) if token is None else token
+
+
+def residual_law(target: TokenLaw, draft: TokenLaw) -> TokenLaw | Uncovered:
+    """Law of the token after a rejection. Of a certain target it is the target, whatever the draft
+    leaves of it."""
+    return target if target.certain else Uncovered(target, draft)
+
+
+def _pick(weights: NDArray[np.floating], uniform: float, without: int | None = None) -> int | None:
+    """The index that `uniform` falls on, each as wide as its weight, without one of them.
+
+    None where no weight is above 0. Sums of blocks first, then one block: a whole cumulative sum
+    takes longer.
+    """
+    size, starts = _blocks(len(weights))
+    sums = np.add.reduceat(weights, starts).tolist()
+    home, inner = None, []
+    if without is not None:
+        home, place = divmod(without, size)
+        inner = weights[home * size : (home + 1) * size].tolist()
+        inner[place] = 0.0
+        sums[home] = sum(inner)
+    if not any(sums):
+        return None
+    block, inside = _find(sums, uniform)
+    start = block * size
+    if block != home:
+        inner = weights[start : start + size].tolist()
+    return start + _find(inner, inside)[0]
 
 
 @functools.lru_cache(maxsize=8)
@@ -106,10 +144,15 @@ def _blocks(vocab: int) -> tuple[int, NDArray[np.intp]]:
 
 
 def _find(weights: list[float], uniform: float) -> tuple[int, float]:
-    """The index that `uniform` falls into, and how far inside it, as a fraction."""
-    cumulative = list(itertools.accumulate(weights))
-    # Rounding may put the point at the total itself, past the last token.
-    point = min(uniform * cumulative[-1], math.nextafter(cumulative[-1], 0.0))
-    index = bisect.bisect_right(cumulative, point)
-    before = cumulative[index - 1] if index else 0.0
-    return index, (point - before) / (cumulative[index] - before)
+    """The index that `uniform` falls into, of a weight above 0, and how far inside, as a fraction.
+
+    Caller's duty: one weight is above 0.
+    """
+    point = uniform * sum(weights)
+    for index, weight in enumerate(weights):
+        if point < weight:
+            return index, point / weight
+        point -= weight
+    # Rounding put the point at the total itself.
+    last = max(index for index, weight in enumerate(weights) if weight > 0)
+    return last, math.nextafter(1.0, 0.0)

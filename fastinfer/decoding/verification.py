@@ -26,7 +26,7 @@ import torch
 from torch import Tensor
 
 from fastinfer.decoding.protocols import Draft
-from fastinfer.decoding.token_law import TokenLaw, residual_law
+from fastinfer.decoding.token_law import TokenLaw, Uncovered, residual_law
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,11 +73,11 @@ class ResidualRule:
     def _uniform(self) -> float:
         return self.generator.random()
 
-    def draw(self, law: TokenLaw, position: int) -> int:
+    def draw(self, law: TokenLaw | Uncovered, position: int) -> int:
         """One uniform draw decides; never a token of probability 0."""
         return law.at(self._uniform())
 
-    def replacement(self, target: TokenLaw, draft: TokenLaw) -> TokenLaw:
+    def replacement(self, target: TokenLaw, draft: TokenLaw) -> TokenLaw | Uncovered:
         """The law of the token after a rejection, of both models' laws at that place."""
         return residual_law(target, draft)
 
@@ -90,9 +90,9 @@ class ResidualRule:
         accepted = 0
         while accepted < count and self._uniform() * proposed[accepted] < target[accepted]:
             accepted += 1
-        law = laws[accepted]
+        law: TokenLaw | Uncovered = laws[accepted]
         if accepted < count:
-            law = self.replacement(law, draft.laws[accepted])
+            law = self.replacement(laws[accepted], draft.laws[accepted])
         return Verdict(
             num_accepted=accepted,
             num_tested=min(accepted + 1, count),

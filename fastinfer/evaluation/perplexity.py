@@ -91,7 +91,7 @@ def _blocks(
     every = interval or sys.maxsize
     _require(first <= model.context, model, ids)
     logits = model.forward(ids[:first], 1)
-    yield _nats(model, logits, ids[first : first + 1]), float(model.cache_bytes())
+    yield _nats(model, logits, ids[first : first + 1]), float(model.cache_size().bytes)
     committed = start = first + 1
     model.maintain(ids[:committed])
     while committed < len(ids):
@@ -104,10 +104,10 @@ def _blocks(
             len(ids) - committed,
         )
         _require(count > 0, model, ids)
-        before = model.cache_bytes()
+        before = model.cache_size().bytes
         logits = model.forward(ids[: committed - 1 + count], count)
         losses = _nats(model, logits, ids[committed : committed + count])
-        yield losses, (before + model.cache_bytes()) / 2
+        yield losses, (before + model.cache_size().bytes) / 2
         committed += count
         model.maintain(ids[:committed])
 

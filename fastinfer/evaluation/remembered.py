@@ -12,7 +12,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from fastinfer.decoding.sampling import Law
 from fastinfer.decoding.token_law import TokenLaw
-from fastinfer.events import Compression, Role
+from fastinfer.events import CacheSize, Compression, Role
 from fastinfer.models.session import Session
 
 MEMORY_BYTES = 256_000_000
@@ -113,17 +113,9 @@ class Remembered:
         """Nothing to forget: every continuation is its own."""
         assert num_tokens >= self._start, "the prompt stands"
 
-    def cache_tokens(self) -> int:
-        """Entries held, per layer."""
-        return self._session.cache_tokens()
-
-    def cache_bytes(self) -> int:
-        """Bytes of the entries held, all layers."""
-        return self._session.cache_bytes()
-
-    def cache_allocated(self) -> int:
-        """Bytes kept in memory for the cache."""
-        return self._session.cache_allocated()
+    def cache_size(self) -> CacheSize:
+        """What the cache holds now."""
+        return self._session.cache_size()
 
     def room_before_trigger(self, num_tokens: int) -> int:
         """How many tokens may follow before the next compression would be due."""

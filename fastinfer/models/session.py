@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fastinfer.events import Compression, Role
+from fastinfer.events import CacheSize, Compression, Role
 from fastinfer.models.base import Decoder, KVCache
 from fastinfer.models.compression import NEVER, CompressionPlan, Compressor
 
@@ -35,9 +35,10 @@ class Session:
         self.decoder = decoder
         self._on_cpu = decoder.device.type == "cpu"
         self._single = torch.zeros(1, dtype=torch.long)
-        self._single_entry = self._single.numpy()
+        self._single_entry = self._single.numpy().data  # quicker to write than an array
         self.role = role
         self.vocab_size = vocab_size
+        self._padded = decoder.vocab_size > vocab_size
         self.last_logits: Tensor | None = None  # [num_logits, vocab] of the latest forward
         self.cache: KVCache
         self._compressor: Compressor | None = None
@@ -71,9 +72,10 @@ class Session:
             self.decoder.forward(fresh[:block], self.cache, 1)
             fresh, left = fresh[block:], left - block
         logits = self.decoder.forward(fresh, self.cache, num_logits)
-        whole = logits.shape[-1] == self.vocab_size
-        self.last_logits = logits if whole else logits[:, : self.vocab_size]
-        return self.last_logits
+        if self._padded:
+            logits = logits[:, : self.vocab_size]
+        self.last_logits = logits
+        return logits
 
     def _on_device(self, ids: Sequence[int]) -> Tensor:
         """Token ids [n] where the model is. A single one lies in the same place each time."""
@@ -89,17 +91,10 @@ class Session:
         if num_tokens < self.cache.length:
             self.cache.rollback(num_tokens)
 
-    def cache_tokens(self) -> int:
-        """Entries held, per layer."""
-        return self.cache.num_entries()
-
-    def cache_bytes(self) -> int:
-        """Bytes of the entries held, all layers."""
-        return self.cache.num_bytes()
-
-    def cache_allocated(self) -> int:
-        """Bytes kept in memory for the cache."""
-        return self.cache.allocated_bytes()
+    def cache_size(self) -> CacheSize:
+        """What the cache holds now."""
+        cache = self.cache
+        return CacheSize(cache.num_entries(), cache.num_bytes(), cache.allocated_bytes())
 
     def room_before_trigger(self, num_tokens: int) -> int:
         """How many tokens may follow `num_tokens` committed ones before `maintain` is due."""
@@ -122,17 +117,14 @@ class Session:
             self.forward(tokens[:covered], 1)
         assert self.num_tokens == covered, "only committed tokens are in the cache"
         start = time.perf_counter()
-        before = self._sizes()
+        before = self.cache_size()
         if not self._compressor.compress():
             return None
-        after = self._sizes()
+        after = self.cache_size()
         return Compression(
             role=self.role,
-            entries_before=before[0], entries_after=after[0],
-            bytes_before=before[1], bytes_after=after[1],
-            allocated_before=before[2], allocated_after=after[2],
+            entries_before=before.tokens, entries_after=after.tokens,
+            bytes_before=before.bytes, bytes_after=after.bytes,
+            allocated_before=before.allocated, allocated_after=after.allocated,
             compress_ms=(time.perf_counter() - start) * 1000.0,
         )  # fmt: skip
-
-    def _sizes(self) -> tuple[int, int, int]:
-        return self.cache_tokens(), self.cache_bytes(), self.cache_allocated()

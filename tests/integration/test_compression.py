@@ -137,18 +137,18 @@ def test_a_ratio_is_of_all_tokens_read_and_a_budget_is_kept(
     tokens = random_tokens(100)
     seen: list[tuple[int, int]] = []
     session = pressed(decoders["llama"], plan("knorm", ratio=0.25, interval=16))
-    read(session, tokens, 40, after=lambda done: seen.append((done, session.cache_tokens())))
+    read(session, tokens, 40, after=lambda done: seen.append((done, session.cache_size().tokens)))
     assert seen == [(40, 30), (56, 42), (72, 54), (88, 66)]
     seen.clear()
     budget = pressed(decoders["llama"], plan("knorm", budget=32, interval=16))
-    read(budget, tokens, 20, after=lambda done: seen.append((done, budget.cache_tokens())))
+    read(budget, tokens, 20, after=lambda done: seen.append((done, budget.cache_size().tokens)))
     assert seen == [(48, 32), (64, 32), (80, 32), (96, 32)]
 
 
 def test_what_is_short_is_left_alone(decoders: dict[str, TransformerDecoder]) -> None:
     session = pressed(decoders["neox"], plan("knorm", ratio=0.9, num_sinks=4, num_recent=17))
     read(session, random_tokens(21), 20)
-    assert session.cache_tokens() == 21
+    assert session.cache_size().tokens == 21
 
 
 def test_a_rollback_never_goes_below_what_was_committed(
@@ -175,13 +175,13 @@ def test_half_removed_is_half_the_bytes(press: str) -> None:
     session = pressed(decoder, plan(press))
     tokens = random_tokens(1025)
     session.forward(tokens[:-1], 1)
-    full = session.cache_bytes()
+    full = session.cache_size().bytes
     done = session.maintain(tokens)
     assert done is not None and done.bytes_before == full
-    assert session.cache_bytes() == full // 2
+    assert session.cache_size().bytes == full // 2
     # Queries are gone, and the room left over is less than two chunks a layer.
     chunk = full // 1024 * 256
-    assert session.cache_allocated() <= full // 2 + 2 * chunk
+    assert session.cache_size().allocated <= full // 2 + 2 * chunk
 
 
 def resident_bytes() -> int:
@@ -211,10 +211,10 @@ def test_the_process_shrinks_with_the_cache_at_32k_tokens() -> None:
         new.normal_()
     del new  # it holds on to a whole layer
     session.cache.advance(count)
-    live, before = session.cache_bytes(), resident_bytes()
+    live, before = session.cache_size().bytes, resident_bytes()
     assert live == 256 * 2**20
     done = session.maintain(tokens[:-1])
-    assert done is not None and session.cache_bytes() == live // 4
+    assert done is not None and session.cache_size().bytes == live // 4
     freed = before - resident_bytes()
     assert freed > 0.65 * live, f"{freed} of {live} bytes were given back"
     assert session.forward(tokens, 2).isfinite().all()

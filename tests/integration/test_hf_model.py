@@ -92,7 +92,7 @@ def test_rollback_is_as_if_the_tokens_had_never_been(name: str) -> None:
     logits = cached.forward(tokens, 14)
     assert torch.allclose(logits, plain(model, tokens)[10:, :64], atol=1e-4)
     cached.rollback(0)
-    assert (cached.cache_tokens(), cached.cache_bytes()) == (0, 0)
+    assert (cached.cache_size().tokens, cached.cache_size().bytes) == (0, 0)
     assert torch.allclose(
         cached.forward(tokens[:3], 1)[0], plain(model, tokens[:3])[2, :64], atol=1e-4
     )
@@ -123,9 +123,9 @@ def test_bytes_are_those_of_the_entries_held() -> None:
     cached = session(family("llama"))
     cached.forward(list(range(10)), 1)
     # 2 layers, keys and values, 2 heads of 8, float32
-    assert cached.cache_bytes() == 2 * 2 * 2 * 8 * 4 * 10
+    assert cached.cache_size().bytes == 2 * 2 * 2 * 8 * 4 * 10
     cached.rollback(4)
-    assert cached.cache_bytes() == 2 * 2 * 2 * 8 * 4 * 4
+    assert cached.cache_size().bytes == 2 * 2 * 2 * 8 * 4 * 4
 
 
 def test_asking_for_logits_of_cached_tokens_is_a_fault() -> None:
@@ -158,8 +158,8 @@ def test_dropped_entries_are_as_masked_ones(name: str) -> None:
     assert sorted(kept) == [20, 26, 32]
     expected = masked(model, tokens, kept)[19:, :64]
     assert torch.allclose(logits, expected, atol=2e-4)
-    assert pressed.cache_tokens() == 16 + 2
-    assert pressed.cache_allocated() >= pressed.cache_bytes()
+    assert pressed.cache_size().tokens == 16 + 2
+    assert pressed.cache_size().allocated >= pressed.cache_size().bytes
 
 
 def masked(

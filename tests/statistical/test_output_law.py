@@ -27,7 +27,7 @@ from toys import (
 from fastinfer.config import GammaConfig, SamplingConfig
 from fastinfer.decoding import proposers, rounds, verification
 from fastinfer.decoding.protocols import Draft
-from fastinfer.decoding.token_law import TokenLaw
+from fastinfer.decoding.token_law import TokenLaw, Uncovered
 from fastinfer.decoding.verification import Rule, Verdict
 from fastinfer.events import Role
 
@@ -147,12 +147,17 @@ def test_mutant_laws_shifted_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_mutant_greedy_draft_reported_as_softmax(monkeypatch: pytest.MonkeyPatch) -> None:
     # transformers#32867: the draft was drawn greedily, the ratio used its softmax.
-    right = ResidualRule.draw
-    monkeypatch.setattr(
-        ResidualRule,
-        "draw",
-        lambda self, law, position: law.top if position == 3 else right(self, law, position),
-    )
+    class Greedy(ResidualRule):
+        def draw(self, law: TokenLaw | Uncovered, position: int) -> int:
+            return int(law.probs.argmax())
+
+    right = proposers.ModelProposer.propose
+
+    def greedily(self: proposers.ModelProposer, tokens: list[int], limit: int) -> Draft:
+        self.rule = Greedy(0)
+        return right(self, tokens, limit)
+
+    monkeypatch.setattr(proposers.ModelProposer, "propose", greedily)
     assert refuted()
 
 

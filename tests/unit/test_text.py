@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from fastinfer.models.detokenizer import Detokenizer
 from fastinfer.text import StopText, StreamDecoder
 
 
@@ -40,7 +41,7 @@ def byte_fallback() -> Tokenizer:
 
 
 def pieces(tokenizer: Tokenizer, ids: list[int], context: list[int] | None = None) -> list[str]:
-    decoder = StreamDecoder(tokenizer.decode, context or [])
+    decoder = StreamDecoder(Detokenizer(tokenizer), context or [])
     return [*(decoder.push(token_id) for token_id in ids), decoder.flush()]
 
 
@@ -70,18 +71,44 @@ def test_the_completing_token_carries_the_character(byte_level: Tokenizer) -> No
 
 
 def test_a_long_text_is_decoded_in_a_window(byte_level: Tokenizer) -> None:
-    longest = 0
+    class Counting(Detokenizer):
+        longest = 0
 
-    def decode(ids: list[int]) -> str:
-        nonlocal longest
-        longest = max(longest, len(ids))
-        return str(byte_level.decode(ids))
+        def __call__(self, ids: list[int]) -> str:
+            self.longest = max(self.longest, len(ids))
+            return super().__call__(ids)
 
     text = "the sea 🌊 and the 字 " * 50
-    decoder = StreamDecoder(decode)
-    joined = "".join(decoder.push(i) for i in byte_level.encode(text).ids) + decoder.flush()
-    assert joined == text
-    assert longest < 40
+    for context_ids, longest in ((0, 4), (4, 40)):
+        decode = Counting(byte_level)
+        decode.context_ids = context_ids
+        decoder = StreamDecoder(decode)
+        joined = "".join(decoder.push(i) for i in byte_level.encode(text).ids) + decoder.flush()
+        assert joined == text
+        assert decode.longest <= longest
+
+
+@given(st.lists(st.integers(0, 255), max_size=20), st.lists(st.integers(0, 255), max_size=40))
+@settings(deadline=None)
+def test_pieces_are_the_same_with_and_without_context(
+    byte_level: Tokenizer, context: list[int], ids: list[int]
+) -> None:
+    quick, plain = Detokenizer(byte_level), Detokenizer(byte_level)
+    assert quick.context_ids == 0
+    plain.context_ids = 4
+    left, right = StreamDecoder(quick, context), StreamDecoder(plain, context)
+    assert [left.push(i) for i in ids] == [right.push(i) for i in ids]
+    assert left.flush() == right.flush()
+
+
+@pytest.mark.parametrize("cut", range(9))
+@pytest.mark.parametrize("text", ["a字b", "🌊🌊", "\ufffd字"])
+def test_a_prompt_may_end_inside_a_character(byte_level: Tokenizer, text: str, cut: int) -> None:
+    """The token that completes it carries it; nothing that was whole comes again."""
+    ids = byte_level.encode(text).ids
+    before = byte_level.decode(ids[:cut]) if cut else ""
+    known = before if text.startswith(before) else before.rstrip("\ufffd")
+    assert "".join(pieces(byte_level, ids[cut:], ids[:cut])) == text[len(known) :]
 
 
 def test_bytes_that_never_complete_come_at_the_end(byte_level: Tokenizer) -> None:

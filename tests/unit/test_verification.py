@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 from toys import CoupledRule, ResidualRule, random_laws, token_laws
@@ -160,6 +160,26 @@ def test_a_draw_falls_on_its_tokens_stretch(seed: int, vocab: int, uniform: floa
     assert law[token] > 0
     assert float(ends[place]) > uniform - 1e-6
     assert place == 0 or float(ends[place - 1]) <= uniform + 1e-6
+
+
+@given(seeds, st.integers(2, 300), st.floats(0, 1, exclude_max=True))
+@settings(max_examples=200, deadline=None)
+def test_a_replacement_falls_on_its_tokens_stretch(seed: int, vocab: int, uniform: float) -> None:
+    target, draft = random_laws(2, vocab, seed).numpy()
+    assume((target > draft).any())
+    left = residual_law(TokenLaw.of(target), TokenLaw.of(draft))
+    token = left.at(uniform)
+    ends = left.probs.cumsum()
+    assert target[token] > draft[token]
+    assert ends[token] > uniform - 1e-6
+    assert token == 0 or ends[token - 1] <= uniform + 1e-6
+
+
+@given(seeds, st.floats(0, 1, exclude_max=True))
+@settings(max_examples=50, deadline=None)
+def test_where_the_laws_agree_a_replacement_is_the_targets_draw(seed: int, uniform: float) -> None:
+    law = TokenLaw.of(random_laws(1, 6, seed)[0].numpy())
+    assert residual_law(law, law).at(uniform) == law.at(uniform)
 
 
 def test_a_law_that_sums_to_a_little_less_than_one_has_no_gap() -> None:

@@ -206,24 +206,25 @@ def test_a_body_of_many_megabytes_is_refused_over_the_wire(engine: Engine) -> No
 # --- the process --------------------------------------------------------------------------------
 
 
-@pytest.fixture
+def test_serve_answers_and_ends_on_a_signal() -> None:
+    with serving(FASTINFER_API_KEY="k") as served:
+        made, url = served.process, served.url
+        assert httpx.get(f"{url}/health").json()["preset"] == "nano"
+        body = {"prompt": PROMPT, "max_new_tokens": 4, "ignore_eos": True}
+        assert httpx.post(f"{url}/predict", json=body).status_code == 401
+        headers = {"Authorization": "Bearer k"}
+        got = httpx.post(f"{url}/predict", json=body, headers=headers, timeout=60)
+        assert got.status_code == 200 and got.json()["stats"]["tokens"] == 4
+        made.send_signal(signal.SIGINT)
+        assert made.wait(timeout=30) == 130
+        assert made.stderr is not None and "Traceback" not in made.stderr.read()
+
+
+@pytest.fixture(scope="module")
 def process() -> Iterator[Served]:
-    """`serve` on a free port, and its address."""
+    """`serve` on a free port, and its address: one for all who leave it running."""
     with serving(FASTINFER_API_KEY="k") as served:
         yield served
-
-
-def test_serve_answers_and_ends_on_a_signal(process: Served) -> None:
-    made, url = process.process, process.url
-    assert httpx.get(f"{url}/health").json()["preset"] == "nano"
-    body = {"prompt": PROMPT, "max_new_tokens": 4, "ignore_eos": True}
-    assert httpx.post(f"{url}/predict", json=body).status_code == 401
-    headers = {"Authorization": "Bearer k"}
-    got = httpx.post(f"{url}/predict", json=body, headers=headers, timeout=60)
-    assert got.status_code == 200 and got.json()["stats"]["tokens"] == 4
-    made.send_signal(signal.SIGINT)
-    assert made.wait(timeout=30) == 130
-    assert made.stderr is not None and "Traceback" not in made.stderr.read()
 
 
 def test_an_idle_connection_is_there_when_its_client_comes_back(process: Served) -> None:

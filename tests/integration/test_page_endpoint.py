@@ -84,7 +84,7 @@ def test_a_prompt_alone_is_enough(client: gradio_client.Client) -> None:
 
 def test_the_answer_grows_and_nothing_is_taken_back(client: gradio_client.Client) -> None:
     job = client.submit(  # so long that there is news several times, on the quickest machine too
-        PROMPT, method="autoregressive", max_new_tokens=1500, temperature=0, api_name="/generate"
+        PROMPT, method="autoregressive", max_new_tokens=600, temperature=0, api_name="/generate"
     )
     answers = list(job)
     texts = [answer["text"] for answer in answers]

@@ -238,6 +238,11 @@ def token_laws(probs: Tensor) -> tuple[TokenLaw, ...]:
     return TokenLaw.of_rows(probs.numpy())
 
 
+def token_law(probs: Tensor) -> TokenLaw:
+    """The same of one row [vocab]."""
+    return token_laws(probs[None])[0]
+
+
 def probs_of(laws: Sequence[TokenLaw]) -> Tensor:
     """Rows of probabilities [n, vocab], of laws."""
     return torch.stack([torch.from_numpy(law.probs) for law in laws])

@@ -70,8 +70,9 @@ class Calibration:
         self._all_tested = MEMORY * self._all_tested + len(tested)
         self._all_accepted = MEMORY * self._all_accepted + num_accepted
         for i, confidence in enumerate(tested):
-            self._tested[int(confidence * NUM_BINS)] += 1.0
-            self._accepted[int(confidence * NUM_BINS)] += float(i < num_accepted)
+            place = int(confidence * NUM_BINS)
+            self._tested[place] += 1.0
+            self._accepted[place] += float(i < num_accepted)
         self._estimates = []
 
     def mean(self) -> float:
@@ -111,13 +112,14 @@ class VerifyTimes:
 
     def add(self, num_drafted: int, ms: float) -> None:
         """One measurement."""
-        _, start, slope = self._fitted()
-        self._made = None
         if num_drafted == 0:
+            self._made = None
             self._plain.add(ms)
             return
         if self._count >= LEARNING_ROUNDS - 1:
+            _, start, slope = self._fitted()
             ms = min(ms, OUTLIER * (start + slope * num_drafted))
+        self._made = None
         self._count = 1.0 + LINE_MEMORY * self._count
         self._n = num_drafted + LINE_MEMORY * self._n
         self._ms = ms + LINE_MEMORY * self._ms
@@ -196,9 +198,7 @@ class CostAwareGamma:
         self._draft_time: RunningTime | None = None  # per drafted token, once one was timed
         self._drafted_rounds = 0
         self._tokens, self._ms = 0.0, 0.0  # of drafted rounds, fading
-        # Until the next outcome: rate over mean acceptance, and `_least_chance` by tokens drafted.
-        self._price_per_ms: float | None = None
-        self._least: dict[int, float] = {}
+        self._least: dict[int, float] = {}  # by tokens drafted, see `_least_chance`
         self._plain_rounds = 0  # since the last drafted one
         self._since_plain = 0  # drafted rounds since the last plain one
         self._look_after = FIRST_LOOK
@@ -235,15 +235,13 @@ class CostAwareGamma:
 
     def _least_chance(self, count: int) -> float:
         """The chance to be reached from which token `count` + 1 is worth its price."""
-        if self._price_per_ms is None:
-            self._price_per_ms = self._rate() / self.acceptance.mean()
         extra = self.verify.at(count + 1) - self.verify.at(count)
-        return self._price_per_ms * (self._draft_ms() + extra)
+        price = self._rate() * (self._draft_ms() + extra)
+        return price / self.acceptance.mean()
 
     def update(self, outcome: Outcome) -> None:
         """Learn acceptance, costs and the rate from a round."""
         n = outcome.num_drafted
-        self._price_per_ms = None
         self._least.clear()
         self.verify.add(n, outcome.verify_ms)
         if n == 0:

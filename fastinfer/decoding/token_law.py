@@ -30,12 +30,6 @@ class TokenLaw:
         self._probs = probs
 
     @classmethod
-    def of(cls, probs: NDArray[np.floating]) -> TokenLaw:
-        """The law with these probabilities [vocab]."""
-        top = int(probs.argmax())
-        return cls(top, probs.item(top), len(probs), probs)
-
-    @classmethod
     def of_rows(cls, rows: NDArray[np.floating]) -> tuple[TokenLaw, ...]:
         """The laws with these probabilities [n, vocab]."""
         vocab_size = rows.shape[-1]
@@ -76,7 +70,9 @@ class TokenLaw:
         """
         if uniform < self.most:
             return self.top
-        token = _pick(self.probs, (uniform - self.most) / (1.0 - self.most), without=self.top)
+        others = self.probs.copy()
+        others[self.top] = 0.0
+        token = _pick(others, (uniform - self.most) / (1.0 - self.most))
         return self.top if token is None else token  # rounding alone let `uniform` pass
 
 
@@ -112,27 +108,18 @@ def residual_law(target: TokenLaw, draft: TokenLaw) -> TokenLaw | Uncovered:
     return target if target.certain else Uncovered(target, draft)
 
 
-def _pick(weights: NDArray[np.floating], uniform: float, without: int | None = None) -> int | None:
-    """The index that `uniform` falls on, each as wide as its weight, without one of them.
+def _pick(weights: NDArray[np.floating], uniform: float) -> int | None:
+    """The index that `uniform` falls on, each as wide as its weight; None where all are 0.
 
-    None where no weight is above 0. Sums of blocks first, then one block: a whole cumulative sum
-    takes longer.
+    Sums of blocks first, then one block: a whole cumulative sum takes longer.
     """
     size, starts = _blocks(len(weights))
     sums = np.add.reduceat(weights, starts).tolist()
-    home, inner = None, []
-    if without is not None:
-        home, place = divmod(without, size)
-        inner = weights[home * size : (home + 1) * size].tolist()
-        inner[place] = 0.0
-        sums[home] = sum(inner)
     if not any(sums):
         return None
     block, inside = _find(sums, uniform)
     start = block * size
-    if block != home:
-        inner = weights[start : start + size].tolist()
-    return start + _find(inner, inside)[0]
+    return start + _find(weights[start : start + size].tolist(), inside)[0]
 
 
 @functools.lru_cache(maxsize=8)

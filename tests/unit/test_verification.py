@@ -8,7 +8,7 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
-from toys import CoupledRule, ResidualRule, random_laws, token_laws
+from toys import CoupledRule, ResidualRule, random_laws, token_law, token_laws
 
 from fastinfer.decoding.protocols import Draft
 from fastinfer.decoding.token_law import TokenLaw, residual_law
@@ -20,7 +20,7 @@ seeds = st.integers(0, 2**32)
 
 def residual(target: Tensor, draft: Tensor) -> Tensor:
     """Of two rows of probabilities [vocab]."""
-    left = residual_law(TokenLaw.of(target.numpy()), TokenLaw.of(draft.numpy()))
+    left = residual_law(token_law(target), token_law(draft))
     return torch.from_numpy(left.probs)
 
 
@@ -71,8 +71,8 @@ def test_residual_falls_back_on_the_target_where_the_laws_agree() -> None:
 @given(seeds, st.integers(0, 5), st.floats(0, 1, exclude_max=True))
 @settings(max_examples=50, deadline=None)
 def test_a_certain_law_is_the_one_hot_law(seed: int, token: int, uniform: float) -> None:
-    certain, other = TokenLaw.one_hot(token, 6), TokenLaw.of(random_laws(1, 6, seed)[0].numpy())
-    one_hot = TokenLaw.of(certain.probs)
+    certain, other = TokenLaw.one_hot(token, 6), token_law(random_laws(1, 6, seed)[0])
+    one_hot = token_law(torch.from_numpy(certain.probs))
     assert certain.at(uniform) == one_hot.at(uniform) == token
     assert CoupledRule(seed).draw(certain, 3) == CoupledRule(seed).draw(one_hot, 3)
     for left, right in ((certain, other), (certain, certain), (other, certain)):
@@ -142,7 +142,7 @@ def test_a_draw_never_has_probability_zero(uniform: float) -> None:
 
     for law in ([0.0, 0.3, 0.0, 0.7, 0.0], [0.0, 0.0, 1.0], [1.0, 0.0], [0.1, 0.2, 0.0]):
         tensor = torch.tensor(law)
-        assert tensor[Fixed(0).draw(TokenLaw.of(tensor.numpy()), 0)] > 0
+        assert tensor[Fixed(0).draw(token_law(tensor), 0)] > 0
 
 
 @given(seeds, st.integers(1, 300), st.floats(0, 1, exclude_max=True))
@@ -155,7 +155,7 @@ def test_a_draw_falls_on_its_tokens_stretch(seed: int, vocab: int, uniform: floa
     top = int(law.argmax())
     order = [top, *(token for token in range(vocab) if token != top)]
     ends = law[order].double().cumsum(0)
-    token = TokenLaw.of(law.numpy()).at(uniform)
+    token = token_law(law).at(uniform)
     place = order.index(token)
     assert law[token] > 0
     assert float(ends[place]) > uniform - 1e-6
@@ -165,9 +165,9 @@ def test_a_draw_falls_on_its_tokens_stretch(seed: int, vocab: int, uniform: floa
 @given(seeds, st.integers(2, 300), st.floats(0, 1, exclude_max=True))
 @settings(max_examples=200, deadline=None)
 def test_a_replacement_falls_on_its_tokens_stretch(seed: int, vocab: int, uniform: float) -> None:
-    target, draft = random_laws(2, vocab, seed).numpy()
+    target, draft = random_laws(2, vocab, seed)
     assume((target > draft).any())
-    left = residual_law(TokenLaw.of(target), TokenLaw.of(draft))
+    left = residual_law(token_law(target), token_law(draft))
     token = left.at(uniform)
     ends = left.probs.cumsum()
     assert target[token] > draft[token]
@@ -178,7 +178,7 @@ def test_a_replacement_falls_on_its_tokens_stretch(seed: int, vocab: int, unifor
 @given(seeds, st.floats(0, 1, exclude_max=True))
 @settings(max_examples=50, deadline=None)
 def test_where_the_laws_agree_a_replacement_is_the_targets_draw(seed: int, uniform: float) -> None:
-    law = TokenLaw.of(random_laws(1, 6, seed)[0].numpy())
+    law = token_law(random_laws(1, 6, seed)[0])
     assert residual_law(law, law).at(uniform) == law.at(uniform)
 
 
@@ -191,7 +191,7 @@ def test_a_law_that_sums_to_a_little_less_than_one_has_no_gap() -> None:
 def test_token_id_zero_is_a_token() -> None:
     # LLMSpeculativeSampling raised whenever id 0 was drawn.
     for rule in (ResidualRule(0), CoupledRule(0)):
-        assert rule.draw(TokenLaw.of(np.array([1.0, 0.0])), 0) == 0
+        assert rule.draw(token_law(torch.tensor([1.0, 0.0])), 0) == 0
         assert rule.draw(TokenLaw.one_hot(0, 2), 0) == 0
 
 
@@ -201,7 +201,7 @@ def test_draws_follow_the_law(rule: type[ResidualRule | CoupledRule]) -> None:
     drawn: Rule = rule(5)
     counts = torch.zeros(4)
     for position in range(4000):
-        counts[drawn.draw(TokenLaw.of(law.numpy()), position)] += 1
+        counts[drawn.draw(token_law(law), position)] += 1
     chi2 = float((((counts - 4000 * law) ** 2)[law > 0] / (4000 * law[law > 0])).sum())
     assert counts[1] == 0
     assert chi2 < 18.4  # 2 degrees of freedom: one false alarm in 10,000 seeds

@@ -29,6 +29,7 @@ from fastinfer.models.architectures import (
 )
 from fastinfer.models.base import KVCache
 from fastinfer.models.devices import cpu_has_matrix_units
+from fastinfer.models.heap import trim_heap
 from fastinfer.models.kv_cache import StaticKVCache
 from fastinfer.models.layers import Layer, LayerBuilder
 from fastinfer.models.masks import Masks
@@ -126,8 +127,13 @@ class TransformerDecoder:
         self._embedding = builder.embedding()
         self._head = builder.head()
         self._single_row = builder.single_row(self.rotary)
-        self._layers = [builder.layer(index) for index in range(arch.num_layers)]
-        self._final_norm = builder.final_norm()
+        self._layers = [self._layer(builder, index) for index in range(arch.num_layers)]
+
+    def _layer(self, builder: LayerBuilder, index: int) -> Layer:
+        layer = builder.layer(index)
+        if self.device.type == "cpu":
+            trim_heap()
+        return layer
 
     def new_cache(self) -> StaticKVCache:
         """An empty cache for one request."""
@@ -190,7 +196,7 @@ class TransformerDecoder:
         table = self._embedding  # a view of it for each token: `index_select` takes five times that
         rows = [step.run(table.narrow(0, token, 1), cache) for token in token_ids.tolist()]
         last = rows[-1] if num_logits == 1 else torch.cat(rows[-num_logits:])
-        return self._head(self._final_norm(last)).float()
+        return self._head(last).float()
 
     def check_room(self, cache: KVCache, count: int) -> None:
         """Raises ValueError where `count` more tokens would pass the end of the context."""
@@ -207,21 +213,19 @@ class TransformerDecoder:
         """
         hidden = self._embedding.index_select(0, token_ids).to(self._hidden_dtype)
         for layer, own in zip(self._layers, slots, strict=True):
-            attended = self._attend(layer, block, layer.attention_norm(hidden), own)
+            attended = self._attend(layer, block, hidden, own)
             if layer.mlp_out is None:
-                mlp = layer.mlp_in(layer.mlp_norm(hidden))
-                hidden = layer.out(torch.cat((attended, mlp), -1)).add_(hidden)
+                hidden = layer.out(torch.cat((attended, layer.mlp_in(hidden)), -1), hidden)
             else:
-                hidden = layer.out(attended).add_(hidden)
-                hidden = layer.mlp_out(layer.mlp_in(layer.mlp_norm(hidden))).add_(hidden)
-        last = hidden[len(token_ids) - num_logits :]
-        return self._head(self._final_norm(last))
+                hidden = layer.out(attended, hidden)
+                hidden = layer.mlp_out(layer.mlp_in(hidden), hidden)
+        return self._head(hidden[len(token_ids) - num_logits :])
 
     def _attend(
         self,
         layer: Layer,
         block: Block,
-        rows: Tensor,  # [n, hidden], normed
+        rows: Tensor,  # [n, hidden]
         slots: Slots,
     ) -> Tensor:  # [n, heads * head_dim]
         arch, count = self.arch, rows.shape[0]

@@ -24,6 +24,7 @@ from transformers import (
 
 from fastinfer.models import layers, linear, transformer
 from fastinfer.models.architectures import UnsupportedArchitecture, read_architecture
+from fastinfer.models.half_matrix import has_kernel
 from fastinfer.models.transformer import TransformerDecoder, from_state_dict, load_decoder
 
 pytestmark = pytest.mark.integration
@@ -168,19 +169,21 @@ def test_two_requests_do_not_disturb_each_other(pair: Pair, ids: Tensor) -> None
     assert difference(b, theirs(model, other[:33])[31:]) < TOLERANCE
 
 
-@pytest.mark.parametrize("matrix_units", [True, False])
+@pytest.mark.parametrize("hardware", ["matrix units", "bfloat16", "neither"])
 @pytest.mark.parametrize(
     "name", ["neox", "neox-wide", "llama-grouped", "llama-wide", "mistral-wide", "qwen3"]
 )
 def test_bfloat16_is_as_near_to_float32_as_transformers(
-    name: str, matrix_units: bool, monkeypatch: pytest.MonkeyPatch, ids: Tensor
+    name: str, hardware: str, monkeypatch: pytest.MonkeyPatch, ids: Tensor
 ) -> None:
     """Same weights rounded to bfloat16: our error against float32 is not above transformers'.
 
-    Of blocks that attend in float32, and of long ones that do so in bfloat16.
+    Of blocks that attend in float32, of long ones that do so in bfloat16, and where all but the
+    weights is float32.
     """
     monkeypatch.setattr(transformer, "LONG_BLOCK", 8)
-    monkeypatch.setattr(transformer, "cpu_has_matrix_units", lambda: matrix_units)
+    monkeypatch.setattr(transformer, "cpu_has_matrix_units", lambda: hardware == "matrix units")
+    monkeypatch.setattr(layers, "cpu_has_bfloat16", lambda: hardware != "neither")
     model = random_model(CONFIGS[name]).to(torch.bfloat16)
     reference = theirs(random_model(CONFIGS[name]).to(torch.bfloat16).float(), ids)
     decoder = ours(model, torch.bfloat16)
@@ -196,14 +199,24 @@ def test_bfloat16_is_as_near_to_float32_as_transformers(
     assert error(logits) < 0.02 * float(reference.std())
 
 
-def test_plain_products_equal_packed_ones(monkeypatch: pytest.MonkeyPatch, ids: Tensor) -> None:
-    """Machines without oneDNN take the plain path."""
-    model = random_model(CONFIGS["llama-wide"])
+@pytest.mark.parametrize("name", ["neox-wide", "llama-wide"])
+def test_every_kind_of_product_gives_the_same_logits(
+    name: str, monkeypatch: pytest.MonkeyPatch, ids: Tensor
+) -> None:
+    """Machines without FBGEMM take oneDNN's, those without that the plain one."""
+    model = random_model(CONFIGS[name])
+    for parameter in model.parameters():
+        parameter.data = parameter.data.bfloat16().float()
+    half = ours(model)
+    monkeypatch.setattr(linear, "has_kernel", lambda: False)
     packed = ours(model)
-    monkeypatch.setattr(linear, "_packable", lambda weight: False)
+    monkeypatch.setattr(linear, "_packable", lambda *_: False)
     plain = ours(model)
-    results = [d.forward(ids, d.new_cache(), 60) for d in (packed, plain)]
-    assert difference(*results) < TOLERANCE
+    for decoder in (half, packed, plain):
+        cache = decoder.new_cache()
+        blocks = [ids[:50], *ids[50:55].split(1), ids[55:]]
+        logits = torch.cat([decoder.forward(part, cache, len(part)) for part in blocks])
+        assert difference(logits, theirs(model, ids)) < TOLERANCE
 
 
 def test_context_end_is_refused(ids: Tensor) -> None:
@@ -250,11 +263,12 @@ def memory(name):
     lines = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
 
-folders = [Path(argument) for argument in sys.argv[1:]]
-load_decoder(folders[0], torch.bfloat16, torch.device("cpu"))  # loads the libraries
+folders = [Path(argument) for argument in sys.argv[2:]]
+dtype = getattr(torch, sys.argv[1])
+load_decoder(folders[0], dtype, torch.device("cpu"))  # loads the libraries
 Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again
 before = memory("VmRSS")
-decoder = load_decoder(folders[1], torch.bfloat16, torch.device("cpu"))
+decoder = load_decoder(folders[1], dtype, torch.device("cpu"))
 weights = (folders[1] / "model.safetensors").stat().st_size
 print((memory("VmHWM") - before) / weights)
 """
@@ -262,13 +276,17 @@ print((memory("VmHWM") - before) / weights)
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads Linux's /proc")
-def test_loading_needs_little_more_memory_than_the_weights(tmp_path: Path) -> None:
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+def test_loading_needs_little_more_memory_than_the_weights(dtype: str, tmp_path: Path) -> None:
+    """Than the file: float32 keeps 16 bits of each weight too, where torch has the product."""
+    if dtype == "float32" and not has_kernel():
+        pytest.skip("this torch has no FBGEMM")
     wide = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12}
     config = LlamaConfig(**{**GROUPED, **wide, "vocab_size": 24000}, tie_word_embeddings=True)
     folders = [tmp_path / "small", tmp_path / "large"]
     random_model(CONFIGS["llama-wide"]).to(torch.bfloat16).save_pretrained(folders[0])
     AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folders[1])
-    run = [sys.executable, "-c", MEASURE_PEAK, *map(str, folders)]
+    run = [sys.executable, "-c", MEASURE_PEAK, dtype, *map(str, folders)]
     result = subprocess.run(run, capture_output=True, text=True, check=True)
     assert float(result.stdout) < 1.3
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from fastinfer.config import SamplingConfig
-from fastinfer.decoding.token_law import TokenLaw
+from fastinfer.decoding.token_law import TokenLaw, largest
 
 # Below this temperature a law is one-hot to float32's precision, and logits would overflow.
 GREEDY_BELOW = 1e-5
@@ -112,9 +112,7 @@ def confidences(logits: Tensor, laws: Sequence[TokenLaw]) -> list[float]:
 def _largest(rows: Tensor) -> tuple[list[float], list[int]]:
     """The largest entry of each row, and its column."""
     if rows.is_cpu:  # numpy has found it before torch has begun
-        values = rows.numpy()
-        columns: list[int] = values.argmax(-1).tolist()
-        return [values.item(row, column) for row, column in enumerate(columns)], columns
+        return largest(rows.numpy())
     best, places = rows.max(-1)
     return best.tolist(), places.tolist()
 

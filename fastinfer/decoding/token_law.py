@@ -33,11 +33,8 @@ class TokenLaw:
     def of_rows(cls, rows: NDArray[np.floating]) -> tuple[TokenLaw, ...]:
         """The laws with these probabilities [n, vocab]."""
         vocab_size = rows.shape[-1]
-        laws = [  # by index: to go through an array as through a list takes longer
-            cls(top, rows.item(i, top), vocab_size, rows[i])
-            for i, top in enumerate(rows.argmax(-1).tolist())
-        ]
-        return tuple(laws)
+        best, tops = largest(rows)
+        return tuple([cls(top, best[i], vocab_size, rows[i]) for i, top in enumerate(tops)])
 
     @classmethod
     def one_hot(cls, token: int, vocab_size: int) -> TokenLaw:
@@ -106,6 +103,13 @@ def residual_law(target: TokenLaw, draft: TokenLaw) -> TokenLaw | Uncovered:
     """Law of the token after a rejection. Of a certain target it is the target, whatever the draft
     leaves of it."""
     return target if target.certain else Uncovered(target, draft)
+
+
+def largest(rows: NDArray[np.floating]) -> tuple[list[float], list[int]]:
+    """The largest entry of each row [n, columns], and its column."""
+    columns: list[int] = rows.argmax(-1).tolist()
+    # By index: to go through an array as through a list takes longer.
+    return [rows.item(row, column) for row, column in enumerate(columns)], columns
 
 
 def _pick(weights: NDArray[np.floating], uniform: float) -> int | None:

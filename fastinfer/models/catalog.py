@@ -36,6 +36,7 @@ class Preset:
     summary: str
     models: dict[Role, Model]
     chat: bool = False  # answers messages; a base model continues texts
+    own_decoder: bool = True  # else it runs through transformers
 
     @property
     def licences(self) -> tuple[str, ...]:
@@ -47,9 +48,10 @@ class Preset:
         """Whether it comes with the program."""
         return all(Path(model.source).is_relative_to(BUNDLED) for model in self.models.values())
 
-    def weight_bytes(self, bytes_per_parameter: int) -> int:
-        """Memory that all its weights take."""
-        return bytes_per_parameter * sum(model.num_parameters for model in self.models.values())
+    @property
+    def num_parameters(self) -> int:
+        """Of all its models."""
+        return sum(model.num_parameters for model in self.models.values())
 
 
 def _nano(role: Role, num_parameters: int) -> Model:
@@ -135,6 +137,7 @@ def _base_presets() -> tuple[Preset, ...]:
         Preset(
             name="bloom",
             summary="BigScience's Bloom 560m / 7b1, through transformers",
+            own_decoder=False,
             models={
                 Role.DRAFT: _bloom("560m@ac2ae5fab2ce3f9f40dc79b5ca9f637430d24971", 559_214_592),
                 Role.TARGET: _bloom("7b1", 7_069_016_064),

@@ -13,7 +13,9 @@ from safetensors import safe_open
 from fastinfer.events import Role
 from fastinfer.models.catalog import PRESETS, Preset
 from fastinfer.models.devices import choose_device, choose_dtype, free_bytes
+from fastinfer.models.half_matrix import has_kernel
 from fastinfer.models.sources import find
+from fastinfer.models.transformer import covers
 
 Place = Literal["bundled", "here", "download"]
 
@@ -34,15 +36,30 @@ class Entry:
 
 def inventory(device: str = "auto", dtype: str = "auto") -> tuple[Entry, ...]:
     """Every preset; asks nobody outside this machine."""
-    element = choose_dtype(dtype, choose_device(device)).itemsize
+    element = _Element.of(dtype, device)
     free = free_bytes(device)
     return tuple(_entry(preset, element, free) for preset in PRESETS.values())
 
 
-def _entry(preset: Preset, element_bytes: int, free: int | None) -> Entry:
+@dataclass(frozen=True, slots=True)
+class _Element:
+    """Bytes of a parameter in memory."""
+
+    plain: int
+    halved: int  # of a checkpoint in 16 bits that our own decoder runs
+
+    @classmethod
+    def of(cls, dtype: str, device: str) -> _Element:
+        place = choose_device(device)
+        plain = choose_dtype(dtype, place).itemsize
+        return cls(plain, 2 if place.type == "cpu" and has_kernel() else plain)
+
+
+def _entry(preset: Preset, element: _Element, free: int | None) -> Entry:
     places = {role: _place(preset, role) for role in preset.models}
     missing = [model for role, model in preset.models.items() if places[role] == "download"]
-    needed = int(preset.weight_bytes(element_bytes) * OVERHEAD)
+    weights = preset.num_parameters * (element.halved if preset.own_decoder else element.plain)
+    needed = int(weights * OVERHEAD)
     return Entry(
         preset=preset,
         places=places,
@@ -60,13 +77,16 @@ def _place(preset: Preset, role: Role) -> Place:
 
 def needed_bytes(folders: Iterable[Path], dtype: str = "auto", device: str = "auto") -> int:
     """Memory that the models of these folders take, by their files' headers."""
-    element = choose_dtype(dtype, choose_device(device)).itemsize
-    return int(sum(map(_num_parameters, folders)) * element * OVERHEAD)
+    element = _Element.of(dtype, device)
+    return int(sum(_weight_bytes(folder, element) for folder in folders) * OVERHEAD)
 
 
-def _num_parameters(folder: Path) -> int:
-    count = 0
+def _weight_bytes(folder: Path, element: _Element) -> int:
+    ours, total = covers(folder), 0
     for file in folder.glob("*.safetensors"):
         with safe_open(file, framework="pt") as tensors:
-            count += sum(prod(tensors.get_slice(name).get_shape()) for name in tensors.keys())  # noqa: SIM118
-    return count
+            for name in tensors.keys():  # noqa: SIM118
+                held = tensors.get_slice(name)
+                halved = ours and held.get_dtype() in ("F16", "BF16")
+                total += prod(held.get_shape()) * (element.halved if halved else element.plain)
+    return total

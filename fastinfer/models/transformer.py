@@ -74,11 +74,24 @@ def load_decoder(
     Raises `UnsupportedArchitecture` where its architecture, an option or its files are not covered.
     """
     folder = Path(folder)
+    arch = _architecture(folder)
+    return _build(arch, FolderTensors(folder), dtype, device, name or folder.name)
+
+
+def covers(folder: Path) -> bool:
+    """Whether the folder's architecture is one that this decoder runs."""
+    try:
+        _architecture(folder)
+    except UnsupportedArchitecture:
+        return False
+    return True
+
+
+def _architecture(folder: Path) -> Architecture:
     file = folder / "config.json"
     if not file.is_file():
         raise UnsupportedArchitecture("config", f"{folder} holds no config.json")
-    arch = read_architecture(json.loads(file.read_text(encoding="utf-8")))
-    return _build(arch, FolderTensors(folder), dtype, device, name or folder.name)
+    return read_architecture(json.loads(file.read_text(encoding="utf-8")))
 
 
 def from_state_dict(

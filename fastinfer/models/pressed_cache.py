@@ -164,9 +164,10 @@ class PressedKVCache:
             count = indices.shape[-1]
             smaller = self._new(count + 1)
             old = self._storage[layer]
-            rows = indices[..., None].expand(-1, -1, old.shape[-1])
-            for kind in (0, 1):
-                torch.gather(old[kind], 1, rows, out=smaller[kind, :, :count])
+            # As rows of one table: these are copied whole, `gather` would go number by number.
+            first = torch.arange(0, old.shape[1] * old.shape[2], old.shape[2], device=old.device)
+            rows = old.flatten(1, 2).index_select(1, (indices + first[:, None]).flatten())
+            smaller[:, :, :count] = rows.view(2, *indices.shape, -1)
             if self.in_cache:
                 places = torch.arange(count, device=indices.device)
                 keys = smaller[0, :, :count]

@@ -197,6 +197,9 @@ class CostAwareGamma:
         self.verify = VerifyTimes()
         self._draft_time: RunningTime | None = None  # per drafted token, once one was timed
         self._drafted_rounds = 0
+        # As of the last drafted round: a plain step that was slow by chance is no reason to draft,
+        # and to read all that the draft has missed for it.
+        self._hopeful = not self._expected_dear
         self._tokens, self._ms = 0.0, 0.0  # of drafted rounds, fading
         self._least: dict[int, float] = {}  # by tokens drafted, see `_least_chance`
         self._plain_rounds = 0  # since the last drafted one
@@ -257,6 +260,7 @@ class CostAwareGamma:
             self._draft_time = self._draft_time or RunningTime(self._draft_ms())
             self._draft_time.add(outcome.draft_ms / n)
         self.acceptance.add(outcome.confidences, outcome.num_accepted)
+        self._hopeful = self._may_yet_pay()
         self._tokens = RATE_MEMORY * self._tokens + outcome.num_accepted + 1
         self._ms = RATE_MEMORY * self._ms + outcome.draft_ms + outcome.verify_ms
         self._plain_rounds = 0
@@ -265,13 +269,13 @@ class CostAwareGamma:
             self._probe_after = FIRST_PROBE
         elif not paid:
             later = min(LAST_PROBE, 2 * self._probe_after)
-            hopeful = self._may_yet_pay() and not self._expected_dear
+            hopeful = self._hopeful and not self._expected_dear
             self._probe_after = later if hopeful else RARE_PROBE
 
     @property
     def _learning(self) -> bool:
         return self._drafted_rounds < LEARNING_ROUNDS and (
-            not self.verify.plain_known or self._may_yet_pay()
+            not self.verify.plain_known or self._hopeful
         )
 
     def _may_yet_pay(self) -> bool:

@@ -89,8 +89,9 @@ class StaticKVCache:
 
     def _room_for(self, entries: int) -> int:
         """The capacity to grow to."""
-        # A quarter more than was there: a long request copies its entries only a few times.
-        wanted = max(entries, self.capacity + self.capacity // 4)
+        # A quarter more than is needed: a long request copies its entries only a few times, and
+        # seldom right behind its prompt.
+        wanted = entries + entries // 4
         return -(-wanted // CHUNK) * CHUNK
 
     def _allocate(self, shape: tuple[int, ...]) -> Tensor:

@@ -203,6 +203,19 @@ def test_one_lucky_time_does_not_speak_for_a_draft_that_is_expected_to_be_dear()
     assert after(0.85, draft_cost=1.0) == 0
 
 
+def test_slow_plain_steps_reopen_no_drafting_that_was_found_dear() -> None:
+    """As when a cache grows and is copied. The draft would have to read all that it missed."""
+    controller = CostAwareGamma(GammaConfig(policy="cost_aware"), 1.0)
+    for _ in range(3):
+        controller.update(round_of(0, 0))
+    for _ in range(2):
+        assert controller.gamma == 1
+        controller.update(round_of(1, 1, 1.0, 1.03, 0.9))
+    for ms in (1.0, 1.0, 3.0, 1.0, 1.0):
+        controller.update(round_of(0, 0, verify_ms=ms))
+        assert controller.gamma == 0
+
+
 @pytest.mark.parametrize("draft_ms", [0.1, 0.3, 0.5])
 def test_a_draft_that_is_cheaper_than_expected_is_used(draft_ms: float) -> None:
     reached = sum(simulate(0.9, draft_ms, seed=s, draft_cost=1.0)[0] for s in range(5)) / 5

@@ -80,6 +80,13 @@ def test_capacity_follows_the_request_in_chunks() -> None:
     assert held(cache, 1)[0][:3] == pytest.approx([1.1, 0.1, 1.1])
 
 
+def test_behind_a_long_prompt_there_is_room() -> None:
+    """No copy of the whole cache in the first tokens that are made."""
+    cache = empty()
+    append(cache, list(range(6 * CHUNK - 1)))
+    assert cache.capacity == 8 * CHUNK
+
+
 def test_a_rollback_never_moves_forward() -> None:
     cache = empty()
     append(cache, [1, 2])

@@ -36,7 +36,8 @@ def half_scale(weight: Tensor) -> float | None:
 
     None where no power of two does that.
     """
-    largest = weight.abs().max().item()
+    low, high = torch.aminmax(weight)  # no copy
+    largest = torch.maximum(-low, high).item()
     if not 0 < largest < math.inf:
         return None
     scale = math.ldexp(1.0, max(math.frexp(largest)[1] - TOP_EXPONENT, -64))

@@ -139,6 +139,8 @@ class TransformerDecoder:
         self._hidden_dtype = builder.hidden_dtype
         self._embedding = builder.embedding()
         self._head = builder.head()
+        if on_cpu:
+            trim_heap()
         self._single_row = builder.single_row(self.rotary)
         self._layers = [self._layer(builder, index) for index in range(arch.num_layers)]
 

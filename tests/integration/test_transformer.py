@@ -291,7 +291,8 @@ def test_loading_needs_little_more_memory_than_the_weights(dtype: str, tmp_path:
     AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folders[1])
     run = [sys.executable, "-c", MEASURE_PEAK, dtype, *map(str, folders)]
     result = subprocess.run(run, capture_output=True, text=True, check=True)
-    assert float(result.stdout) < 1.3
+    # Packing takes float32 copies of one matrix, here of a fifth of the model, for a moment.
+    assert float(result.stdout) < (1.6 if dtype == "float32" else 1.3)
 
 
 def test_old_gpt_neox_names_are_read(ids: Tensor) -> None:

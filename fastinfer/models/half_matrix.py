@@ -15,6 +15,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor
 
+from fastinfer.models.heap import trim_heap
+
 # The largest entry is brought just below this power of two; float16 ends at 65,504.
 TOP_EXPONENT = 15
 # Rows of a matrix that are compared at once: checking it takes no second copy of it.
@@ -50,5 +52,7 @@ def half_product(weight: Tensor, bias: Tensor | None, scale: float) -> Callable[
     """`rows @ (weight / scale).T + bias` in float32, for a scale from `half_scale`."""
     scaled = weight.to(torch.float32, copy=True).div_(scale)  # packing may change what it is given
     packed = torch.ops.quantized.linear_prepack_fp16(scaled, bias)
+    del scaled
+    trim_heap()
     product = torch.ops.quantized.linear_dynamic_fp16.default
     return lambda rows: product(rows, packed)

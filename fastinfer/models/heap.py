@@ -1,7 +1,7 @@
 """Freed memory that glibc keeps.
 
-Packing a matrix needs copies of it for a moment. Where they are freed below memory that stays, the
-allocator keeps their pages: a loaded model then takes twice its weights.
+Packing a matrix needs a copy of it for a moment. Where that is freed below memory that stays, the
+allocator keeps its pages: a loaded model then takes twice its weights.
 """
 
 from __future__ import annotations

@@ -29,7 +29,6 @@ from fastinfer.models.architectures import (
 )
 from fastinfer.models.base import KVCache
 from fastinfer.models.devices import cpu_has_matrix_units
-from fastinfer.models.heap import trim_heap
 from fastinfer.models.kv_cache import StaticKVCache
 from fastinfer.models.layers import Layer, LayerBuilder
 from fastinfer.models.masks import Masks
@@ -139,16 +138,8 @@ class TransformerDecoder:
         self._hidden_dtype = builder.hidden_dtype
         self._embedding = builder.embedding()
         self._head = builder.head()
-        if on_cpu:
-            trim_heap()
         self._single_row = builder.single_row(self.rotary)
-        self._layers = [self._layer(builder, index) for index in range(arch.num_layers)]
-
-    def _layer(self, builder: LayerBuilder, index: int) -> Layer:
-        layer = builder.layer(index)
-        if self.device.type == "cpu":
-            trim_heap()
-        return layer
+        self._layers = [builder.layer(index) for index in range(arch.num_layers)]
 
     def new_cache(self) -> StaticKVCache:
         """An empty cache for one request."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import logging
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -207,49 +205,3 @@ def test_split_lays_the_target_out_over_devices(
     assert asked == [{"folder": target, "device_map": "auto"}], "and the draft is not split"
     assert engine.info.backends == {Role.TARGET: "transformers", Role.DRAFT: "fastinfer"}
     assert engine.generate(PROMPT, config()).token_ids == expected.token_ids
-
-
-MEASURE_PEAK = """
-import sys
-from pathlib import Path
-import torch
-from fastinfer.events import Role
-from fastinfer.models.loading import load_decoder
-
-def memory(name):
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
-
-def load(folder):
-    decoder = load_decoder(Role.TARGET, "x", Path(folder), torch.bfloat16, torch.device("cpu"))
-    decoder.forward(torch.arange(8), decoder.new_cache(), 1)  # mapped weights are read only here
-    return decoder
-
-load(sys.argv[1])  # loads the libraries
-Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again
-before = memory("VmRSS")
-decoder = load(sys.argv[2])
-assert decoder.backend == "transformers"
-weights = (Path(sys.argv[2]) / "model.safetensors").stat().st_size
-print((memory("VmHWM") - before) / weights)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads Linux's /proc")
-def test_loading_through_transformers_needs_little_more_memory_than_the_weights(
-    tmp_path: Path,
-) -> None:
-    large = BloomConfig(vocab_size=24000, hidden_size=512, n_head=8, n_layer=30)
-    for name, shape in (("small", config_of("bloom", 2)), ("large", large)):
-        with torch.device("meta"):  # random numbers would take longer than all the rest
-            model = AutoModelForCausalLM.from_config(shape, dtype=torch.bfloat16)
-        model.to_empty(device="cpu").load_state_dict(
-            {name: torch.zeros_like(weight) for name, weight in model.state_dict().items()}
-        )
-        model.tie_weights()
-        model.save_pretrained(tmp_path / name)
-    run = [sys.executable, "-c", MEASURE_PEAK, str(tmp_path / "small"), str(tmp_path / "large")]
-    result = subprocess.run(run, capture_output=True, text=True, check=True, timeout=300)
-    assert 0.8 < float(result.stdout) < 1.3

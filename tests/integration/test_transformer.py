@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +22,6 @@ from transformers import (
 
 from fastinfer.models import layers, linear, transformer
 from fastinfer.models.architectures import UnsupportedArchitecture, read_architecture
-from fastinfer.models.half_matrix import has_kernel
 from fastinfer.models.transformer import TransformerDecoder, from_state_dict, load_decoder
 
 pytestmark = pytest.mark.integration
@@ -252,43 +249,6 @@ def test_a_mapped_embedding_gives_the_same_logits(
     assert mapped._embedding.dtype == torch.float32
     a, b = (d.forward(ids, d.new_cache(), 60) for d in (copied, mapped))
     assert torch.equal(a, b)
-
-
-MEASURE_PEAK = """
-import sys, torch
-from pathlib import Path
-from fastinfer.models.transformer import load_decoder
-
-def memory(name):
-    lines = Path("/proc/self/status").read_text().splitlines()
-    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(name))
-
-folders = [Path(argument) for argument in sys.argv[2:]]
-dtype = getattr(torch, sys.argv[1])
-load_decoder(folders[0], dtype, torch.device("cpu"))  # loads the libraries
-Path("/proc/self/clear_refs").write_text("5")  # the high-water mark starts again
-before = memory("VmRSS")
-decoder = load_decoder(folders[1], dtype, torch.device("cpu"))
-weights = (folders[1] / "model.safetensors").stat().st_size
-print((memory("VmHWM") - before) / weights)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not Path("/proc/self/clear_refs").exists(), reason="reads Linux's /proc")
-@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
-def test_loading_needs_little_more_memory_than_the_weights(dtype: str, tmp_path: Path) -> None:
-    """Than the file: float32 keeps 16 bits of each weight too, where torch has the product."""
-    if dtype == "float32" and not has_kernel():
-        pytest.skip("this torch has no FBGEMM")
-    wide = {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 12}
-    config = LlamaConfig(**{**GROUPED, **wide, "vocab_size": 24000}, tie_word_embeddings=True)
-    folders = [tmp_path / "small", tmp_path / "large"]
-    random_model(CONFIGS["llama-wide"]).to(torch.bfloat16).save_pretrained(folders[0])
-    AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).save_pretrained(folders[1])
-    run = [sys.executable, "-c", MEASURE_PEAK, dtype, *map(str, folders)]
-    result = subprocess.run(run, capture_output=True, text=True, check=True)
-    assert float(result.stdout) < 1.3
 
 
 def test_old_gpt_neox_names_are_read(ids: Tensor) -> None:

@@ -35,6 +35,12 @@ def run(visit: Visit) -> None:
     wait_for_state(visit, "done")
 
 
+def run_again(visit: Visit) -> None:
+    """The same where a run may be on the page already."""
+    visit.page.evaluate("document.querySelector('.fi-view').dataset.state = 'idle'")
+    run(visit)
+
+
 def wait_for_state(visit: Visit, state: str) -> None:
     visit.page.wait_for_selector(f".fi-view[data-state={state}]")
 
@@ -104,6 +110,16 @@ def press_fields(visit: Visit, **typed: str) -> None:
     visit.page.get_by_role("option", name="knorm").click()
     for name, value in typed.items():
         visit.page.fill(f"#{name} input, #{name} textarea", value)
+
+
+def in_theme(visit: Visit, theme: str) -> None:
+    """Change the theme of an open page, and wait until its colours have."""
+    visit.page.evaluate(f"document.body.classList.toggle('dark', {str(theme == 'dark').lower()})")
+    wait_for_still(visit)
+
+
+def wait_for_still(visit: Visit) -> None:
+    visit.page.wait_for_function("document.getAnimations().every((a) => a.playState !== 'running')")
 
 
 def faint_words(visit: Visit) -> list[str]:

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
 
 from fastinfer.engine import load
+from tests.browser.acts import Open, run
 from tests.browser.fake_engine import FakeEngine
-from tests.browser.harness import Site, Visit, serving
+from tests.browser.harness import FinishedRun, Site, Visit, serving
 from tests.http_server import wait_until
 
 if TYPE_CHECKING:
@@ -61,9 +63,30 @@ def site(fake_site: Site) -> Iterator[Site]:
 
 
 @pytest.fixture
-def visit(chromium: Browser) -> Iterator[Callable[..., Visit]]:
+def visit(chromium: Browser) -> Iterator[Open]:
     """Open a page: `visit(url, theme="dark", width=1280)`. Fails on any error of its scripts."""
-    context = chromium.new_context()
+    with visiting(chromium) as open_page:
+        yield open_page
+
+
+@pytest.fixture(scope="module")
+def finished(chromium: Browser, fake_site: Site) -> Iterator[FinishedRun]:
+    """A page with a run on it that is over, for all tests of a module that read it.
+
+    To open a page and run takes five seconds, most of what such a test takes. Who clicks on
+    something here, or changes the theme, puts it back.
+    """
+    fake_site.engine.reset()
+    with visiting(chromium) as open_page:
+        opened = open_page(fake_site.url)
+        run(opened)
+        yield FinishedRun(visit=opened, steps=tuple(fake_site.engine.steps))
+
+
+@contextmanager
+def visiting(browser: Browser) -> Iterator[Open]:
+    """Pages in a context of their own, which is closed at the end; then what they did is judged."""
+    context = browser.new_context()
     context.set_default_timeout(TIMEOUT_MS)
     visits: list[Visit] = []
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 import app as app_module
+from fastinfer.events import Step
 from fastinfer.ui.run import TextEngine
 from tests.browser.fake_engine import FakeEngine
 from tests.http_server import running
@@ -42,6 +43,14 @@ class Visit:
         parts = urlsplit(url)
         if parts.scheme in ("http", "https", "ws", "wss") and parts.hostname != "127.0.0.1":
             self.outside.append(url)
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """A page whose run is over, and the steps that the engine gave it."""
+
+    visit: Visit
+    steps: tuple[Step, ...]
 
 
 @contextmanager

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.acts import SLOW_MS, Open, press, show_tab, wait_for
+from tests.browser.acts import SLOW_MS, Open, in_theme, press, show_tab, wait_for, wait_for_still
 from tests.browser.harness import Site, Visit
 
 pytestmark = pytest.mark.browser
@@ -56,18 +56,12 @@ def settle(visit: Visit, start: str) -> None:
     wait_for_still(visit)
 
 
-def wait_for_still(visit: Visit) -> None:
-    visit.page.wait_for_function("document.getAnimations().every((a) => a.playState !== 'running')")
-
-
 def grave_in_both_themes(visit: Visit) -> list[str]:
     """The same page in the light theme, then in the dark one."""
     light = grave_findings(visit)
-    visit.page.evaluate("document.body.classList.add('dark')")
-    wait_for_still(visit)
+    in_theme(visit, "dark")
     dark = grave_findings(visit)
-    visit.page.evaluate("document.body.classList.remove('dark')")
-    wait_for_still(visit)
+    in_theme(visit, "light")
     return [*light, *(f"dark: {each}" for each in dark)]
 
 

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.browser
 TOKENS = 1500
 RUNS = 5
 UPDATES_PER_S = 20
-ROUND_S = 0.018  # a run of some ten seconds
+ROUND_S = 0.008  # a run of some seven seconds
 SHARE = 0.10  # by which a later run may exceed the first
 # A fault on any machine. The goal is 200: five runs on two quiet cores had 188 at most, in a
 # browser that draws in software beside the server.

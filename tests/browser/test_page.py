@@ -15,7 +15,9 @@ from tests.browser.acts import (
     chart,
     contrast,
     counts,
+    in_theme,
     run,
+    run_again,
     set_number,
     spans,
     text_of,
@@ -23,36 +25,34 @@ from tests.browser.acts import (
     wait_for_tokens,
 )
 from tests.browser.fake_engine import FAKE_SEED, TRAPS, origins_of
-from tests.browser.harness import Site, serving
+from tests.browser.harness import FinishedRun, Site, serving
 
 pytestmark = pytest.mark.browser
 
 NANO = Path(__file__).resolve().parents[2] / "assets" / "models" / "nano"
 
 
-@pytest.mark.parametrize("method", ["autoregressive", "speculative", "cascade"])
-def test_spans_are_the_tokens_with_their_origins(site: Site, visit: Open, method: str) -> None:
+def test_spans_are_the_tokens_with_their_origins(site: Site, visit: Open) -> None:
     opened = visit(site.url)
-    opened.page.check(f"#method input[value={method}]")
-    run(opened)
-    seen = spans(opened)
-    assert [s["text"] for s in seen] == list(islice(cycle(TRAPS), 160))
-    expected = [f"fi-{origin}" for origin in origins_of(method, 160)]
-    assert [s["classes"].split()[1] for s in seen] == expected
-    assert all(s["tag"] == "SPAN" and s["children"] == 0 for s in seen)
+    for method in ("autoregressive", "speculative", "cascade"):
+        opened.page.check(f"#method input[value={method}]")
+        run_again(opened)
+        seen = spans(opened)
+        assert [s["text"] for s in seen] == list(islice(cycle(TRAPS), 160))
+        expected = [f"fi-{origin}" for origin in origins_of(method, 160)]
+        assert [s["classes"].split()[1] for s in seen] == expected
+        assert all(s["tag"] == "SPAN" and s["children"] == 0 for s in seen)
 
 
-def test_legend_counts_add_up(site: Site, visit: Open) -> None:
-    opened = visit(site.url)
-    run(opened)
+def test_legend_counts_add_up(finished: FinishedRun) -> None:
+    opened = finished.visit
     origins = origins_of("cascade", 160)
     assert counts(opened) == {o.value: origins.count(o) for o in Origin}
     assert sum(counts(opened).values()) == len(spans(opened))
 
 
-def test_figures_seed_and_baseline_are_shown(site: Site, visit: Open) -> None:
-    opened = visit(site.url)
-    run(opened)
+def test_figures_seed_and_baseline_are_shown(finished: FinishedRun) -> None:
+    opened = finished.visit
     assert text_of(opened, "[data-text=ttft]") == "20.0 ms"
     assert text_of(opened, "[data-text=speed]").endswith(" tok/s")
     assert text_of(opened, "[data-text='accepted.intermediate']") == "75 %"
@@ -71,12 +71,11 @@ def test_text_is_shown_literally_and_never_run(site: Site, visit: Open) -> None:
     assert opened.page.evaluate("window.pwned") is None
 
 
-def test_charts_get_every_point_and_share_their_axis(site: Site, visit: Open) -> None:
-    opened = visit(site.url)
-    run(opened)
-    rounds = len(site.engine.steps) - 1  # of the run itself: the prefill has no gamma and no TPOT
+def test_charts_get_every_point_and_share_their_axis(finished: FinishedRun) -> None:
+    opened = finished.visit
+    rounds = len(finished.steps) - 1  # of the run itself: the prefill has no gamma and no TPOT
     (gamma,) = chart(opened, "gamma")
-    assert gamma["y"][:-1] == [step.gamma for step in site.engine.steps[1:]]
+    assert gamma["y"][:-1] == [step.gamma for step in finished.steps[1:]]
     assert gamma["x"][0] == 1 and gamma["x"][-1] == 160
     target, intermediate, draft, *_ = chart(opened, "cache")
     assert len(target["x"]) == len(draft["x"]) == len(intermediate["x"]) == rounds + 1
@@ -140,25 +139,24 @@ def test_a_second_visitor_waits_and_is_served(site: Site, visit: Open) -> None:
     assert len(spans(second)) == 160 and site.engine.most_streams == 1
 
 
-@pytest.mark.parametrize(
-    ("name", "value"), [("temperature", "-1"), ("max_new_tokens", "0"), ("seed", "<b>7</b>")]
-)
-def test_a_bad_value_is_a_toast_that_names_it_and_keeps_the_form(
-    site: Site, visit: Open, name: str, value: str
-) -> None:
+def test_a_bad_value_is_a_toast_that_names_it_and_keeps_the_form(site: Site, visit: Open) -> None:
     opened = visit(site.url)
     run(opened)
     opened.page.fill("#prompt textarea", NASTY)
-    opened.page.fill(f"#{name} input, #{name} textarea", value)
-    opened.page.click("#generate")
-    toast = opened.page.wait_for_selector(".toast-body")
-    words = toast.inner_text()
-    assert f"{field_name(name)}: must be" in words and value in words
-    assert "Traceback" not in words
-    opened.page.wait_for_selector("#generate:not([disabled])")
-    assert opened.page.input_value(f"#{name} input, #{name} textarea") == value
-    assert opened.page.input_value("#prompt textarea") == NASTY
-    assert len(spans(opened)) == 160  # the last run is still there
+    for name, value in (("temperature", "-1"), ("max_new_tokens", "0"), ("seed", "<b>7</b>")):
+        field = f"#{name} input, #{name} textarea"
+        good = opened.page.input_value(field)
+        opened.page.fill(field, value)
+        opened.page.click("#generate")
+        toast = opened.page.wait_for_selector(f".toast-body:has-text('{field_name(name)}')")
+        words = toast.inner_text()
+        assert f"{field_name(name)}: must be" in words and value in words
+        assert "Traceback" not in words
+        opened.page.wait_for_selector("#generate:not([disabled])")
+        assert opened.page.input_value(field) == value
+        assert opened.page.input_value("#prompt textarea") == NASTY
+        assert len(spans(opened)) == 160  # the last run is still there
+        opened.page.fill(field, good)
 
 
 def test_an_empty_prompt_is_a_toast(site: Site, visit: Open) -> None:
@@ -184,26 +182,27 @@ def test_an_engine_that_breaks_says_so_and_the_page_goes_on(site: Site, visit: O
     run(opened)
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_origin_can_be_read(site: Site, visit: Open, theme: str) -> None:
-    opened = visit(site.url, theme=theme)
-    run(opened)
-    for origin in Origin:
-        assert contrast(opened, f".fi-swatch.fi-{origin}", None) >= 4.5
-        assert contrast(opened, f".fi-token.fi-{origin}", None) >= 4.5
-    for selector in (".fi-prompt", ".fi-figures dt", ".fi-figures dd", ".fi-chart-keys"):
-        assert contrast(opened, selector, ".fi-tokens") >= 4.5
+def test_every_origin_can_be_read(finished: FinishedRun) -> None:
+    opened = finished.visit
+    for theme in ("dark", "light"):
+        in_theme(opened, theme)
+        for origin in Origin:
+            assert contrast(opened, f".fi-swatch.fi-{origin}", None) >= 4.5
+            assert contrast(opened, f".fi-token.fi-{origin}", None) >= 4.5
+        for selector in (".fi-prompt", ".fi-figures dt", ".fi-figures dd", ".fi-chart-keys"):
+            assert contrast(opened, selector, ".fi-tokens") >= 4.5
 
 
-def test_charts_follow_the_theme(site: Site, visit: Open) -> None:
-    opened = visit(site.url)
-    run(opened)
+def test_charts_follow_the_theme(finished: FinishedRun) -> None:
+    opened = finished.visit
     before = chart(opened, "cache")
     color = "document.querySelector('[data-chart=cache]').data[1].line.color"
     light = opened.page.evaluate(color)
-    opened.page.evaluate("document.body.classList.add('dark')")
+    in_theme(opened, "dark")
     opened.page.wait_for_function(f"{color} !== '{light}'")
     assert chart(opened, "cache") == before
+    in_theme(opened, "light")
+    opened.page.wait_for_function(f"{color} === '{light}'")
 
 
 def test_nothing_moves_while_text_streams(site: Site, visit: Open) -> None:
@@ -237,9 +236,8 @@ def test_a_zoom_lasts_while_points_arrive(site: Site, visit: Open) -> None:
     assert opened.page.evaluate(f"{node}.layout.xaxis.range") == [2, 9]
 
 
-def test_a_legend_entry_singles_out_its_origin(site: Site, visit: Open) -> None:
-    opened = visit(site.url)
-    run(opened)
+def test_a_legend_entry_singles_out_its_origin(finished: FinishedRun) -> None:
+    opened = finished.visit
     opened.page.click(".fi-key[data-origin=bonus]")
     faded = "getComputedStyle(document.querySelector('.fi-token.fi-{}')).backgroundColor"
     assert opened.page.evaluate(faded.format("draft")) == "rgba(0, 0, 0, 0)"

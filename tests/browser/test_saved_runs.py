@@ -15,7 +15,7 @@ import pytest
 from fastinfer.ui.records import saved as saved_event
 from tests.browser.acts import NASTY, Open, press_fields, run, set_number
 from tests.browser.fake_engine import FAKE_SEED, TRAPS, origins_of
-from tests.browser.harness import Site, Visit
+from tests.browser.harness import FinishedRun, Site, Visit
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
@@ -46,9 +46,8 @@ def test_json_holds_the_prompt_and_the_events(site: Site, visit: Open) -> None:
     assert steps == [saved_event(step) for step in site.engine.steps]
 
 
-def test_csv_has_a_row_per_token_and_every_text_can_be_read_back(site: Site, visit: Open) -> None:
-    opened = visit(site.url)
-    run(opened)
+def test_csv_has_a_row_per_token_and_every_text_can_be_read_back(finished: FinishedRun) -> None:
+    opened = finished.visit
     rows = list(csv.DictReader(io.StringIO(saved(opened, "csv"), newline="")))
     assert [json.loads(row["text"]) for row in rows] == list(islice(cycle(TRAPS), 160))
     assert [row["origin"] for row in rows] == origins_of("cascade", 160)
@@ -89,11 +88,8 @@ def test_a_saved_replay_is_a_page_of_its_own_that_shows_text_as_text(
     assert len(replay.query_selector_all(".later")) == 160
 
 
-def test_a_replay_unrolls_by_itself_and_can_be_held(
-    site: Site, visit: Open, tmp_path: Path
-) -> None:
-    opened = visit(site.url)
-    run(opened)
+def test_a_replay_unrolls_by_itself_and_can_be_held(finished: FinishedRun, tmp_path: Path) -> None:
+    opened = finished.visit
     file = tmp_path / "replay.html"
     file.write_text(saved(opened, "html"), encoding="utf-8")
     replay = opened.page.context.new_page()

@@ -12,13 +12,14 @@ from tests.browser.acts import (
     chart,
     contrast,
     faint_words,
+    in_theme,
     press_fields,
     run,
     spans,
     text_of,
 )
 from tests.browser.fake_engine import TRAPS, origins_of
-from tests.browser.harness import Site, Visit
+from tests.browser.harness import FinishedRun, Site, Visit
 
 pytestmark = pytest.mark.browser
 
@@ -32,9 +33,8 @@ def tip_of(opened: Visit) -> list[str]:
     return cells
 
 
-def test_a_tooltip_tells_a_tokens_own_figures(site: Site, visit: Open) -> None:
-    opened = visit(site.url)
-    run(opened)
+def test_a_tooltip_tells_a_tokens_own_figures(finished: FinishedRun) -> None:
+    opened = finished.visit
     opened.page.evaluate("document.querySelector('.fi-tokens').scrollTop = 0")
     opened.page.hover(".fi-token.fi-resampled >> nth=0")
     words = tip_of(opened)
@@ -52,6 +52,8 @@ def test_a_tooltip_tells_a_tokens_own_figures(site: Site, visit: Open) -> None:
     assert words[words.index("origin") + 1] == "draft"
     assert words[words.index("accepted with") - 1] == "62.50 %"
     assert words[words.index("position") + 1] == f"{START + 1} · round 1"
+    opened.page.mouse.move(0, 0)
+    opened.page.evaluate("document.querySelector('.fi-tokens').scrollTop = 1e6")
 
 
 def test_the_arrow_keys_go_from_token_to_token(site: Site, visit: Open) -> None:
@@ -69,9 +71,8 @@ def test_the_arrow_keys_go_from_token_to_token(site: Site, visit: Open) -> None:
     assert opened.page.query_selector(".fi-tip:not([hidden])") is None
 
 
-def test_a_tap_shows_the_tooltip_and_a_tap_elsewhere_hides_it(site: Site, visit: Open) -> None:
-    opened = visit(site.url)
-    run(opened)
+def test_a_tap_shows_the_tooltip_and_a_tap_elsewhere_hides_it(finished: FinishedRun) -> None:
+    opened = finished.visit
     opened.page.evaluate("[...document.querySelectorAll('.fi-token')].pop().click()")
     assert "origin" in tip_of(opened)
     opened.page.evaluate(
@@ -82,10 +83,9 @@ def test_a_tap_shows_the_tooltip_and_a_tap_elsewhere_hides_it(site: Site, visit:
 
 
 def test_what_was_refused_is_struck_through_on_request_and_is_no_text(
-    site: Site, visit: Open
+    finished: FinishedRun,
 ) -> None:
-    opened = visit(site.url)
-    run(opened)
+    opened = finished.visit
     marks = opened.page.query_selector_all(".fi-output del")
     assert len(marks) == origins_of("cascade", 160).count(Origin.RESAMPLED)
     assert not marks[0].is_visible()
@@ -97,11 +97,12 @@ def test_what_was_refused_is_struck_through_on_request_and_is_no_text(
     )
     assert drawn == ['"·wrong"', "line-through", "resampled"]
     assert text_of(opened, ".fi-output") == "".join(islice(cycle(TRAPS), 160))
+    opened.page.click("[data-toggle=refused]")
+    assert not marks[0].is_visible()
 
 
-def test_whitespace_shows_as_signs_and_goes_back(site: Site, visit: Open) -> None:
-    opened = visit(site.url)
-    run(opened)
+def test_whitespace_shows_as_signs_and_goes_back(finished: FinishedRun) -> None:
+    opened = finished.visit
     opened.page.click("[data-toggle=spaces]")
     shown = [s["text"].replace("\u200b", "") for s in spans(opened)][: len(TRAPS)]
     signs = str.maketrans({" ": "·", "\t": "→\t", "\n": "↵\n"})
@@ -130,9 +131,8 @@ def test_a_press_is_asked_for_drawn_and_called_lossy(site: Site, visit: Open) ->
     assert all(" → " in words for words in marks["text"])
 
 
-def test_bars_say_their_shares_in_words_too(site: Site, visit: Open) -> None:
-    opened = visit(site.url)
-    run(opened)
+def test_bars_say_their_shares_in_words_too(finished: FinishedRun) -> None:
+    opened = finished.visit
     label = opened.page.get_attribute("[data-bars=target]", "aria-label") or ""
     shares = opened.page.eval_on_selector_all(
         "[data-bars=target] > i", "all => all.map(bar => bar.dataset.share)"
@@ -142,21 +142,21 @@ def test_bars_say_their_shares_in_words_too(site: Site, visit: Open) -> None:
         assert f"{position}: {share} % of " in label
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-def test_every_word_on_the_page_has_contrast(site: Site, visit: Open, theme: str) -> None:
-    opened = visit(site.url, theme=theme)
+def test_every_word_on_the_page_has_contrast(site: Site, visit: Open) -> None:
+    opened = visit(site.url, theme="dark")
     press_fields(opened)
     opened.page.click("#drafting > button")
     run(opened)
-    assert faint_words(opened) == []
-    faint = "#999" if theme == "light" else "#444"
-    opened.page.evaluate(f"document.querySelector('.fi-run').style.color = '{faint}'")
-    assert len(faint_words(opened)) == 1  # it would have been seen
+    for theme, faint in (("dark", "#444"), ("light", "#999")):
+        in_theme(opened, theme)
+        assert faint_words(opened) == []
+        opened.page.evaluate(f"document.querySelector('.fi-run').style.color = '{faint}'")
+        assert len(faint_words(opened)) == 1  # it would have been seen
+        opened.page.evaluate("document.querySelector('.fi-run').style.color = ''")
 
 
-def test_everything_can_be_reached_by_keyboard(site: Site, visit: Open) -> None:
-    opened = visit(site.url)
-    run(opened)
+def test_everything_can_be_reached_by_keyboard(finished: FinishedRun) -> None:
+    opened = finished.visit
     opened.page.focus("#generate")
     reached: set[str] = set()
     for _ in range(60):
